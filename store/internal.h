@@ -1,10 +1,10 @@
 /* internal: the store's state, composed of parts declared in their modules' headers. Only store/
  * includes it. Layers: docs/internals/architecture.md.
  *
- * Locks, by rank: in-flight operations (30), reserve frame (35), space (40), log (50), write queue
- * (53), inline quantisation (54), written frames (55), write budget (58), erasures (59), staging
- * frames (60), selector pool (61), back end (62 and above). Space is never taken while log is held:
- * a drop frees its pages after it released the log lock.
+ * Locks, by rank: the turn (7, log/turn.h), in-flight operations (30), reserve frame (35), space
+ * (40), log (50), write queue (53), inline quantisation (54), written frames (55), write budget
+ * (58), erasures (59), staging frames (60), selector pool (61), back end (62 and above). Space is
+ * never taken while log is held: a drop frees its pages after it released the log lock.
  * Tests: tests/unit/store/, tests/fault/ */
 #ifndef SC_STORE_INTERNAL_H
 #define SC_STORE_INTERNAL_H
@@ -16,8 +16,10 @@
 #include "store/log/journal.h"
 #include "store/log/log_room.h"
 #include "store/log/notify_file.h"
+#include "store/log/seal.h"
 #include "store/log/spaces.h"
 #include "store/log/table.h"
+#include "store/log/turn.h"
 #include "store/log/where.h"
 #include "store/log/write_budget.h"
 #include "store/replay/averages.h"
@@ -33,6 +35,7 @@
 #define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader may create it before the store exists */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* smallest segment created when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notification */
+#define SC_STORE_HINTS_BYTES   (16ull << 10) /* of stores with members (log/hints.h) */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for this long */
 
@@ -60,11 +63,14 @@ struct sc_store_log {
     _Atomic uint64_t epoch;    /* the namespace's; a peer's: the family's */
     bool is_broken;            /* a failed append could not be undone */
     bool is_beaten;            /* another process appended: this one appends nothing more */
+    struct sc_store_turn turn; /* with its own lock */
+    struct sc_store_seal seal; /* guarded by the turn */
     bool has_late;             /* an extent's record follows records of larger ids */
     bool is_copied;            /* a checkpoint runs: no record may follow larger ids */
     uint64_t copies;           /* checkpoints begun */
     struct sc_store_averages averages;
-    uint32_t unwritten; /* DROPPED pieces without a record, linked by their entries */
+    bool averages_are_lost; /* places of averages are not known: another process wrote the log */
+    uint32_t unwritten;     /* DROPPED pieces without a record, linked by their entries */
 };
 
 /* Counters. Any thread, relaxed. */
@@ -96,6 +102,7 @@ struct sc_store {
     struct sc_io_file *lock_file;
     struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */
     uint32_t member_place;
+    struct sc_store_hints *hints; /* shared with other members (log/hints.h); NULL: none */
     uint8_t store_id[16];
     struct sc_store_limits limits;
 
@@ -131,6 +138,11 @@ struct sc_store {
 
     /* Hooks set by open. Called without a lock, when inline quantisation missed an extent, */
     void (*quant_missed)(struct sc_store *store, uint64_t extent_id); /* by build_sections.c */
+    const struct sc_store_turn_calls *turn_calls;                     /* NULL: no member */
+    /* when the record of an extent of our own is read, behind which our append was torn: its pages
+     * are the record's; and, space lock held, when the map was cleared (write/extent.c), */
+    bool (*extent_hand)(struct sc_store *store, uint64_t copy);
+    void (*extents_retake)(struct sc_store *store);
     /* and with the log lock held, when a piece becomes void (cache/host_tier_slab.c). Optional. */
     void (*piece_gone)(const struct sc_store *store, const struct sc_store_piece_entry *piece);
 
@@ -169,7 +181,8 @@ static inline uint64_t sc_store_counted(const _Atomic uint64_t *counter)
 
 /* ---- What the role means, each asked by its meaning. Any thread. ----------------------------- */
 
-/* Writes rows and appends records: a writer, or an heir that took over. True for good. */
+/* Writes rows and appends records: a writer, or an heir that took over. True for good, but for a
+ * member (sc_store_seal_over). */
 static inline bool sc_store_can_store(const struct sc_store *store)
 {
     return atomic_load_explicit(&store->can_store, memory_order_acquire);
@@ -183,10 +196,22 @@ static inline bool sc_store_keeps_space(const struct sc_store *store)
     return atomic_load_explicit(&store->keeps_space, memory_order_acquire);
 }
 
-/* Follows a log that another process writes. */
+/* Stores, or will, beside others that do (params.shares). Constant. */
+static inline bool sc_store_is_member(const struct sc_store *store)
+{
+    return store->params.shares && store->params.role == SC_STORE_HEIR;
+}
+
+/* Appends beside others. Turn held. */
+static inline bool sc_store_appends_shared(const struct sc_store *store)
+{
+    return sc_store_is_member(store) && sc_store_can_store(store) && !store->log.seal.is_over;
+}
+
+/* Follows a log to which other processes append. */
 static inline bool sc_store_follows(const struct sc_store *store)
 {
-    return !sc_store_can_store(store);
+    return !sc_store_can_store(store) || sc_store_is_member(store);
 }
 
 /* Loads rows of dropped pieces until leases on them end. */

@@ -12,6 +12,7 @@
 #include "base/memory_limit.h"
 #include "store/cache/host_tier_slab.h"
 #include "store/erase/eraser.h"
+#include "store/log/hints.h"
 #include "store/log/identity.h"
 #include "store/log/members.h"
 #include "store/log/where.h"
@@ -254,6 +255,8 @@ static spec_status tables_open(struct sc_store *store, struct spec_error *reterr
 static spec_status writing_open(struct sc_store *store, struct spec_error *reterr)
 {
     spec_status status = sc_store_copies_open(store, reterr);
+    store->extent_hand = sc_store_extent_hand;
+    store->extents_retake = sc_store_extents_retake;
     if (status == SPEC_OK)
         status = sc_store_extents_open(store, reterr);
     if (status == SPEC_OK)
@@ -270,6 +273,8 @@ static spec_status open_heir(struct sc_store *store, struct spec_error *reterr)
 {
     sc_store_write_budget_heir_open(store);
     (void)sc_store_members_join(store, NULL); /* following tries again, and says if it cannot */
+    if (sc_store_is_member(store))
+        sc_store_follow_members(store);
     spec_status status = sc_store_segments_heir_open(store, reterr);
     if (status == SPEC_OK)
         status = rows_max_decide(store, reterr);
@@ -354,6 +359,15 @@ static uint64_t op_bytes_decide(const struct sc_store_params *params)
     return bytes < config->io_op_bytes ? bytes : config->io_op_bytes;
 }
 
+static void turn_init(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
+}
+
 struct sc_store *sc_store_base_make(const struct sc_store_params *params)
 {
     struct sc_store *store = sc_alloc_zero(params->alloc, sizeof(*store));
@@ -365,6 +379,7 @@ struct sc_store *sc_store_base_make(const struct sc_store_params *params)
                  params->role == SC_STORE_WRITER || params->role == SC_STORE_HEIR);
     pthread_mutex_init(&store->disk.lock, NULL);
     pthread_mutex_init(&store->log.lock, NULL);
+    turn_init(&store->log.turn.lock);
     pthread_mutex_init(&store->spare.lock, NULL);
     pthread_mutex_init(&store->day_budget.lock, NULL);
     pthread_mutex_init(&store->erasures.lock, NULL);
@@ -375,6 +390,8 @@ void sc_store_base_free(struct sc_store *store)
 {
     struct sc_alloc *alloc = store->params.alloc;
     sc_store_segments_close(store);
+    sc_store_seal_old_close(store);
+    sc_store_hints_close(store);
     sc_store_journal_close(store);
     sc_store_members_leave(store);
     if (store->lock_file != NULL)
@@ -384,6 +401,7 @@ void sc_store_base_free(struct sc_store *store)
     sc_alloc_free(alloc, store->dir);
     pthread_mutex_destroy(&store->disk.lock);
     pthread_mutex_destroy(&store->log.lock);
+    pthread_mutex_destroy(&store->log.turn.lock);
     pthread_mutex_destroy(&store->spare.lock);
     pthread_mutex_destroy(&store->day_budget.lock);
     pthread_mutex_destroy(&store->erasures.lock);
@@ -424,10 +442,64 @@ static void store_free(struct sc_store *store)
     sc_store_base_free(store);
 }
 
+static void drop_ignore(uint64_t piece, uint64_t mark, void *user)
+{
+    (void)piece;
+    (void)mark;
+    (void)user;
+}
+
+/* Before a process joins others: if nobody has the store, opens it as its only writer, which makes,
+ * repairs and converts it, and closes it. */
+static spec_status recover_alone(const struct sc_store_params *params, struct spec_error *reterr)
+{
+    struct sc_config config = *params->config;
+    struct sc_store_params alone = *params;
+    struct spec_error error = {.struct_size = sizeof(error)};
+    struct sc_store *store;
+    config.host_bytes = 0;
+    alone.config = &config;
+    alone.role = SC_STORE_WRITER;
+    alone.selector_bytes_max = alone.extents_more = 0;
+    alone.codes = (struct sc_store_quant){0};
+    alone.permutation = (struct sc_store_permutation){0};
+    alone.on_secret = NULL;
+    alone.on_piece = NULL;
+    alone.piece_holds = NULL;
+    alone.on_pieces_soon = NULL;
+    alone.on_piece_soon = NULL;
+    alone.on_drop = drop_ignore; /* else the log is read twice */
+    alone.on_epoch = NULL;
+    alone.on_average = NULL;
+    alone.on_note = NULL;
+    spec_status status = sc_store_open(&alone, &store, &error);
+    if (status == SPEC_E_LOCKED)
+        return SPEC_OK;
+    if (status != SPEC_OK)
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    sc_store_close(store);
+    return SPEC_OK;
+}
+
+bool sc_store_stores(const struct sc_store *store)
+{
+    return sc_store_can_store(store);
+}
+
+/* A member's, unless another process has the store alone: then it tries again later. */
+static void join(struct sc_store *store)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (sc_store_is_member(store) && sc_store_take_over(store, &error) != SPEC_OK)
+        SC_LOG(store->params.log, SPEC_LOG_INFO, "%s: reads for now: %s", store->dir, error.text);
+}
+
 spec_status sc_store_open(const struct sc_store_params *params, struct sc_store **ret_store,
                           struct spec_error *reterr)
 {
     spec_status status = params_check(params, reterr);
+    if (status == SPEC_OK && params->shares && params->role == SC_STORE_HEIR)
+        status = recover_alone(params, reterr);
     if (status != SPEC_OK)
         return status;
     struct sc_store *store = sc_store_base_make(params);
@@ -453,6 +525,7 @@ spec_status sc_store_open(const struct sc_store_params *params, struct sc_store 
         return status;
     }
     store->params.space.descriptor = store->descriptor;
+    join(store);
     *ret_store = store;
     return SPEC_OK;
 }

@@ -187,8 +187,10 @@ struct sc_store_params {
     const struct sc_config *config; /* path, sizes, back end; constant while open */
     const struct sc_io_custom *custom;
     uint32_t rank, rank_count;
-    uint32_t role;                   /* enum sc_store_role */
-    bool is_objects;                 /* store/object/object.h: no rows, no model */
+    uint32_t role;   /* enum sc_store_role */
+    bool is_objects; /* store/object/object.h: no rows, no model */
+    bool shares;     /* with HEIR: a member, which stores beside others that do (log/turn.h); with
+                  * WRITER: leaves the store so that members find what they need */
     struct sc_store_namespace space; /* this connector's; recorded if new */
     /* [space.layer_count] windows in tokens, 0: all; NULL: no windows. Not copied. */
     const uint64_t *windows;
@@ -276,6 +278,19 @@ void sc_store_close(struct sc_store *store);
 void sc_store_stats(struct sc_store *store, struct sc_store_stats *ret_stats);
 /* Returns the store's id. false: not found by a follower yet. Open, or the following thread. */
 bool sc_store_id(const struct sc_store *store, uint8_t ret_id[16]);
+/* Returns true if this process stores: a writer, an heir that took over, or a member. Any
+ * thread. */
+bool sc_store_stores(const struct sc_store *store);
+/* A member: takes the turn and reads the log on to its end, so that the caller can decide on the
+ * present state; until _end no other thread of the process appends or reads on. Nests. Before every
+ * lock that a callback of sc_store_follow takes. Others: no effect. */
+void sc_store_turn_begin(struct sc_store *store);
+void sc_store_turn_end(struct sc_store *store);
+/* A member: says for five seconds that it stores the chunk with this hash. false: another member
+ * has said so. Any thread; never blocks. A wrong answer costs a copy, or a miss. */
+bool sc_store_intend(struct sc_store *store, uint64_t hash);
+/* A member: claims segments ahead, so that rows find a place. Executor thread; blocks on files. */
+void sc_store_claims_tick(struct sc_store *store);
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
@@ -374,7 +389,8 @@ struct sc_store_commit {
     uint64_t behind;
 };
 /* Appends the records in one buffered write; pieces get ids ret_first_id, +1, ... Returns the
- * extent to its pool. Executor thread. An error leaves nothing visible and frees the space. */
+ * extent to its pool. Executor thread. An error leaves nothing visible and frees the space.
+ * PENDING, for members: another process was faster; the extent is as before: decide again. */
 spec_status sc_store_extent_commit(struct sc_store_extent *extent,
                                    const struct sc_store_commit *commit, uint64_t *ret_first_id,
                                    struct spec_error *reterr);
@@ -386,6 +402,9 @@ void sc_store_extent_discard(struct sc_store_extent *extent);
  * call (count 0 suffices) writes it. Follower: void here only. Any thread; one buffered write. */
 void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count);
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece);
+/* The same at once; a later call (count 0 suffices) writes the record. For callers with a lock that
+ * a callback of sc_store_follow takes. Does not block. */
+void sc_store_piece_void(struct sc_store *store, uint64_t piece);
 /* The caller's number of a piece (on_piece's ret_mark); 0 for unknown ids. Set under the caller's
  * lock; read by any thread. */
 void sc_store_piece_set_mark(struct sc_store *store, uint64_t piece, uint64_t mark);

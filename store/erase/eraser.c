@@ -328,6 +328,29 @@ static spec_status step(struct sc_store *store, bool *ret_more, struct spec_erro
     return is_ended && status == SPEC_OK ? phase_next(store, eraser, ret_more, reterr) : status;
 }
 
+/* A member overwrites while no other process stores: their lock on the store is refused until then.
+ * LOCKED: others do store. */
+static spec_status alone_begin(struct sc_store *store, struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    if (!sc_store_is_member(store) || atomic_load(&store->erasures.is_alone))
+        return SPEC_OK;
+    spec_status status = sc_io_file_lock(store->io, store->lock_file, &error);
+    atomic_store(&store->erasures.is_alone, status == SPEC_OK);
+    return status == SPEC_OK ? status
+                             : sc_fail_errno(reterr, status, error.sys_errno,
+                                             "rows are overwritten when one process has the store "
+                                             "alone: %s",
+                                             error.text);
+}
+
+static void alone_end(struct sc_store *store)
+{
+    if (atomic_load(&store->erasures.is_alone))
+        (void)sc_io_file_lock_shared(store->io, store->lock_file, NULL);
+    atomic_store(&store->erasures.is_alone, false);
+}
+
 spec_status sc_store_erase_step(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
 {
     *ret_more = false;
@@ -335,7 +358,11 @@ spec_status sc_store_erase_step(struct sc_store *store, bool *ret_more, struct s
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "overwriting is the writer's");
     if (sc_store_erasures(store) == 0 && store->eraser == NULL)
         return SPEC_OK;
-    spec_status status = step(store, ret_more, reterr);
+    spec_status status = alone_begin(store, reterr);
+    if (status == SPEC_OK)
+        status = step(store, ret_more, reterr);
+    if (store->eraser == NULL || (status != SPEC_OK && status != SPEC_PENDING))
+        alone_end(store);
     if (status == SPEC_OK || status == SPEC_PENDING)
         return status;
     *ret_more = false;

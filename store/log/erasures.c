@@ -24,7 +24,8 @@
 
 bool sc_store_erasures_pend(const struct sc_store *store)
 {
-    return atomic_load(&store->erasures.count) > 0;
+    return atomic_load(&store->erasures.count) > 0 &&
+           (!sc_store_is_member(store) || atomic_load(&store->erasures.is_alone));
 }
 
 uint32_t sc_store_erasures(const struct sc_store *store)

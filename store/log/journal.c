@@ -617,6 +617,8 @@ static spec_status bytes_append(struct sc_store *store, const struct sc_store_wr
         sc_io_file_append(store->io, journal->file, writer->bytes, writer->used, &end, reterr);
     if (status == SPEC_OK && end == journal->file_end + writer->used)
         return SPEC_OK;
+    if (status == SPEC_OK && sc_store_is_member(store))
+        return SPEC_PENDING; /* another process was faster */
     if (status == SPEC_OK) {
         store->log.is_broken = store->log.is_beaten = true;
         SC_LOG(store->params.log, 0, "%s/log: another process appended to it, storing stops",
@@ -628,6 +630,9 @@ static spec_status bytes_append(struct sc_store *store, const struct sc_store_wr
     }
     sc_store_count(&store->counts.io_errors, 1);
     journal->is_short = journal->is_short || status == SPEC_E_NO_SPACE;
+    store->log.turn.has_torn = true;
+    if (sc_store_is_member(store))
+        return status; /* whole frames of it are believed, and read like those of others */
     if (part_void(store, writer) != SPEC_OK) {
         store->log.is_broken = true;
         SC_LOG(store->params.log, 0, "%s/log cannot be written, storing stops", store->dir);
@@ -656,7 +661,9 @@ spec_status sc_store_append_commit(struct sc_store *store, struct sc_store_appen
     journal->ends_in_doubt = false;
     journal->end = append->end;
     journal->file_end = append->end.offset;
-    sc_store_count(&store->counts.log_bytes, append->writer.used);
+    atomic_store(&store->counts.log_bytes, journal->file_end);
+    if (store->turn_calls != NULL)
+        store->turn_calls->appended(store);
     sc_store_write_budget_charge(store, SC_STORE_WRITTEN_LOG, append->writer.used);
     return SPEC_OK;
 }

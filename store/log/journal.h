@@ -20,20 +20,19 @@ struct sc_store_journal {
     struct sc_store_log_end end;
     uint64_t file_end; /* bytes of the file; those behind `end` are not believed */
     struct sc_store_record_head head;
-    uint64_t synced_end;      /* end.offset when last synced (checkpoint); 0: unknown */
-    uint64_t kept_bytes;      /* bytes after the last checkpoint; 0: none since open */
-    uint64_t pieces_read;     /* piece records then, or at open */
-    uint64_t piece_next_read; /* and the next piece id then */
-    uint64_t retry_ns;        /* executor's clock; no checkpoint before, after a failed one */
-    bool is_short;            /* an append met ENOSPC although disk_bytes allows it */
-    uint64_t damaged_count;   /* frames restored, and damaged ranges skipped, by the last scan */
-    uint64_t damaged_offset;  /* the first of them */
-    uint64_t gap_count;       /* damaged ranges among them: their records are lost */
-    uint64_t gap_digest;      /* of their places (sc_store_gap_digest) */
-    bool ends_in_doubt;       /* one of them is behind the end: the next append ends it */
-    bool is_torn;             /* behind the last frame are bytes that are no frame */
-    enum sc_store_gap gap;    /* what is missing before the next record */
-    uint8_t *buffer;          /* records of one append, or a follower's input */
+    uint64_t synced_end;     /* end.offset when last synced (checkpoint); 0: unknown */
+    uint64_t kept_bytes;     /* bytes after the last checkpoint; 0: none since open */
+    uint64_t pieces_read;    /* piece records in the log */
+    uint64_t retry_ns;       /* executor's clock; no checkpoint before, after a failed one */
+    bool is_short;           /* an append met ENOSPC although disk_bytes allows it */
+    uint64_t damaged_count;  /* frames restored, and damaged ranges skipped, by the last scan */
+    uint64_t damaged_offset; /* the first of them */
+    uint64_t gap_count;      /* damaged ranges among them: their records are lost */
+    uint64_t gap_digest;     /* of their places (sc_store_gap_digest) */
+    bool ends_in_doubt;      /* one of them is behind the end: the next append ends it */
+    bool is_torn;            /* behind the last frame are bytes that are no frame */
+    enum sc_store_gap gap;   /* what is missing before the next record */
+    uint8_t *buffer;         /* records of one append, or a follower's input */
     uint64_t buffer_bytes;
 };
 

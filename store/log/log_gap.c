@@ -88,13 +88,14 @@ spec_status sc_store_log_beyond(struct sc_store *store, struct sc_io_file *file,
     if (status != SPEC_OK)
         return status;
     beyond->has_junk = search.has_junk;
+    beyond->is_found = is_found;
     beyond->is_doubtful = false;
     if (is_found && !search.misses) {
         sc_store_log_jump(end, &search);
         *ret_beyond = SC_STORE_BEYOND_NEXT;
         return SPEC_OK;
     }
-    if (!beyond->restores || at == file_bytes)
+    if (!beyond->restores || at == file_bytes || (beyond->appends && !is_found))
         return SPEC_OK;
     if (!beyond->is_spent)
         status = damaged_restore(store, file, at, file_bytes, is_found ? &search : NULL, end,

@@ -16,6 +16,9 @@ enum sc_store_beyond {
 struct sc_store_log_beyond {
     bool restores; /* set by the caller: false: damage gives NONE, because the file may be read
                       wrongly, or is still being written */
+    bool appends;  /* set by the caller: it appends beside others: bytes behind the last frame are
+                      torn, or not whole so far, and nothing is restored */
+    bool is_found; /* result: a frame follows */
     uint32_t searches_left; /* the caller's, for damaged bytes */
     enum sc_store_gap gap;  /* result of GAP */
     bool is_spent;          /* set by the caller: too much is damaged: nothing more is restored */

@@ -41,6 +41,11 @@
 #define TIGHT_PART(x) ((x) / 4 * 3)
 #define GAIN_PART(x)  ((x) / 16)
 
+static uint64_t fixed_bytes(const struct sc_store *store)
+{
+    return SC_STORE_FIXED_BYTES + (store->params.shares ? SC_STORE_HINTS_BYTES : 0);
+}
+
 /* ---- The share ------------------------------------------------------------------------------ */
 
 /* Usual record sizes, with the longest ids and times. (Reservations use upper bounds.) */
@@ -131,7 +136,7 @@ spec_status sc_store_log_share_decide(struct sc_store *store, struct spec_error 
     else
         share_of_pieces(store);
     store->disk.device_bytes = UINT64_MAX;
-    while (SC_STORE_FIXED_BYTES + share_of(store, least) + SC_STORE_SEGMENT_MIN > least)
+    while (fixed_bytes(store) + share_of(store, least) + SC_STORE_SEGMENT_MIN > least)
         least += SC_STORE_SEGMENT_MIN / 16;
     if (bytes >= least)
         return SPEC_OK;
@@ -151,13 +156,13 @@ static uint64_t logs_bytes(const struct sc_store *store)
 
 uint64_t sc_store_disk_used(struct sc_store *store)
 {
-    return SC_STORE_FIXED_BYTES + store->disk.segment_bytes + logs_bytes(store);
+    return fixed_bytes(store) + store->disk.segment_bytes + logs_bytes(store);
 }
 
 uint64_t sc_store_disk_beside(struct sc_store *store)
 {
     uint64_t used = logs_bytes(store), share = share_of(store, store->disk.bytes_max);
-    return SC_STORE_FIXED_BYTES + (used > share ? used : share);
+    return fixed_bytes(store) + (used > share ? used : share);
 }
 
 uint64_t sc_store_segment_room(struct sc_store *store)
@@ -169,7 +174,7 @@ uint64_t sc_store_segment_room(struct sc_store *store)
     uint64_t log_room = share_of(store, bytes);
     used += sc_store_up(used / 4, PAGE); /* a log above its share keeps growing */
     uint64_t taken =
-        SC_STORE_FIXED_BYTES + store->disk.segment_bytes + (used > log_room ? used : log_room);
+        fixed_bytes(store) + store->disk.segment_bytes + (used > log_room ? used : log_room);
     return taken < bytes ? sc_store_down(bytes - taken, PAGE) : 0;
 }
 
@@ -220,10 +225,11 @@ static uint64_t device_has(struct sc_store *store, uint64_t beside, uint64_t *re
 {
     if (sc_io_free_bytes(store->io, store->dir, ret_free, NULL) != SPEC_OK)
         return 0;
-    uint64_t bytes = SC_STORE_FIXED_BYTES + beside + sc_store_counted(&store->counts.log_bytes);
+    uint64_t bytes = fixed_bytes(store) + beside + sc_store_counted(&store->counts.log_bytes);
     pthread_mutex_lock(&store->disk.lock);
     for (uint64_t i = 0; i < store->disk.segment_count; i++)
-        if (store->disk.segments[i].state == SC_STORE_SEGMENT_READY)
+        if (store->disk.segments[i].state == SC_STORE_SEGMENT_READY ||
+            store->disk.segments[i].state == SC_STORE_SEGMENT_TOLD)
             bytes += store->disk.segments[i].bytes;
     pthread_mutex_unlock(&store->disk.lock);
     return bytes + *ret_free;
@@ -262,7 +268,7 @@ void sc_store_device_is_full(struct sc_store *store, const char *what)
 /* Space lock held. Room of both logs; on a full file system at least the segments' share. */
 static uint64_t logs_room(struct sc_store *store)
 {
-    uint64_t others = SC_STORE_FIXED_BYTES + store->disk.segment_bytes + EPOCHS_BYTES;
+    uint64_t others = fixed_bytes(store) + store->disk.segment_bytes + EPOCHS_BYTES;
     uint64_t room = store->disk.bytes_max > others ? store->disk.bytes_max - others : 0;
     uint64_t longest = sc_io_file_limit(); /* of one log */
     room = longest < room / 2 ? 2 * longest : room;
@@ -292,7 +298,7 @@ struct look {
 uint64_t sc_store_log_pieces(const struct sc_store *store)
 {
     const struct sc_store_journal *journal = &store->log.journal;
-    return journal->pieces_read + (store->table.piece_next - journal->piece_next_read);
+    return journal->pieces_read;
 }
 
 /* No lock held. Assumes equal pieces: after a checkpoint, with all pieces held, gain is 0. */

@@ -5,26 +5,82 @@
 #include "store/log/identity.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static void new_path(const struct sc_store *store, char path[SC_LIMIT_PATH_BYTES + 64])
+#define LEFT_MAX 256u /* members die rarely within a checkpoint */
+
+void sc_store_log_new_path(const struct sc_store *store, uint64_t number, uint64_t place,
+                           char ret_path[SC_LIMIT_PATH_BYTES + 64])
 {
-    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/log.new", store->dir);
+    (void)snprintf(ret_path, SC_LIMIT_PATH_BYTES + 64,
+                   "%s/" SC_STORE_LOG_NEW "-%" PRIx64 "-%" PRIx64, store->dir, number, place);
 }
 
-void sc_store_log_new_remove(struct sc_store *store)
+static void new_path(const struct sc_store *store, uint64_t number,
+                     char ret_path[SC_LIMIT_PATH_BYTES + 64])
+{
+    if (sc_store_is_member(store))
+        sc_store_log_new_path(store, number, store->member_place, ret_path);
+    else
+        (void)snprintf(ret_path, SC_LIMIT_PATH_BYTES + 64, "%s/" SC_STORE_LOG_NEW, store->dir);
+}
+
+void sc_store_log_new_remove(struct sc_store *store, uint64_t number)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    new_path(store, path);
+    new_path(store, number, path);
     (void)sc_io_unlink(store->io, path, NULL);
 }
 
-spec_status sc_store_log_new(struct sc_store *store, struct sc_io_file **ret_file,
+struct left {
+    uint64_t number_end; /* of members' files: those of earlier checkpoints; 0: all */
+    bool found;
+    char name[64]; /* of one */
+};
+
+static void left_note(const char *name, void *user)
+{
+    struct left *left = user;
+    const size_t prefix = strlen(SC_STORE_LOG_NEW);
+    if (strncmp(name, SC_STORE_LOG_NEW, prefix) != 0 || strlen(name) >= sizeof(left->name))
+        return;
+    if (left->number_end > 0 &&
+        (name[prefix] != '-' || strtoull(name + prefix + 1, NULL, 16) >= left->number_end))
+        return;
+    memcpy(left->name, name, strlen(name) + 1);
+    left->found = true;
+}
+
+static void left_remove(struct sc_store *store, uint64_t number_end)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    for (uint32_t i = 0; i < LEFT_MAX; i++) {
+        struct left left = {.number_end = number_end};
+        if (sc_io_list(store->io, store->dir, left_note, &left, NULL) != SPEC_OK || !left.found)
+            return;
+        (void)snprintf(path, sizeof(path), "%s/%s", store->dir, left.name);
+        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+            return;
+    }
+}
+
+void sc_store_log_new_remove_all(struct sc_store *store)
+{
+    left_remove(store, 0);
+}
+
+void sc_store_log_new_remove_old(struct sc_store *store)
+{
+    left_remove(store, store->log.journal.head.number + 1);
+}
+
+spec_status sc_store_log_new(struct sc_store *store, uint64_t number, struct sc_io_file **ret_file,
                              struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    new_path(store, path);
-    sc_store_log_new_remove(store);
+    new_path(store, number, path);
+    sc_store_log_new_remove(store, number);
     return sc_io_file_open(store->io, path,
                            SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
                                SC_IO_OPEN_APPEND,
@@ -37,12 +93,12 @@ spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *
     struct sc_store_journal *journal = &store->log.journal;
     char from[SC_LIMIT_PATH_BYTES + 64], to[SC_LIMIT_PATH_BYTES + 64];
     bool in_place = false, is_log = false;
-    new_path(store, from);
+    new_path(store, next->head.number, from);
     (void)snprintf(to, sizeof(to), "%s/log", store->dir);
     spec_status status = sc_store_is_ours(store, reterr);
     if (status == SPEC_OK)
         status = sc_io_file_same(store->io, journal->file, to, &is_log, reterr);
-    if (status == SPEC_OK && !is_log)
+    if (status == SPEC_OK && !is_log && !sc_store_is_member(store)) /* else another renamed it */
         status = sc_fail(reterr, SPEC_E_IO, "%s is not our log any more", to);
     if (status != SPEC_OK)
         return status;

@@ -19,11 +19,21 @@ struct sc_store_log_next {
     struct sc_store_record_head head;
 };
 
+#define SC_STORE_LOG_NEW "log.new"
+
+/* Sets the first name of the log that checkpoint `number` writes, by the member with that place. */
+void sc_store_log_new_path(const struct sc_store *store, uint64_t number, uint64_t place,
+                           char ret_path[SC_LIMIT_PATH_BYTES + 64]);
 /* Creates an empty log.new. Errors: IO, NO_SPACE. */
-spec_status sc_store_log_new(struct sc_store *store, struct sc_io_file **ret_file,
+spec_status sc_store_log_new(struct sc_store *store, uint64_t number, struct sc_io_file **ret_file,
                              struct spec_error *reterr);
-/* Removes what an interrupted checkpoint left. */
-void sc_store_log_new_remove(struct sc_store *store);
+/* Removes the log that this process's checkpoint `number` wrote in vain. */
+void sc_store_log_new_remove(struct sc_store *store, uint64_t number);
+/* Nobody else has the store: removes what interrupted checkpoints left. */
+void sc_store_log_new_remove_all(struct sc_store *store);
+/* A member: the same, of checkpoints up to the one that wrote the present log. No seal names them
+ * any more. */
+void sc_store_log_new_remove_old(struct sc_store *store);
 /* Renames the complete, synced log.new over the log. SPEC_OK: next->file is the old log's file. Log
  * lock held. Errors: IO; the old log then stays. */
 spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *next,

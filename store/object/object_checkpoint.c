@@ -71,7 +71,7 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
     if (status == SPEC_OK && store->log.is_beaten)
         status = sc_fail(reterr, SPEC_E_IO, "%s/log: another process appended to it", store->dir);
     if (status == SPEC_OK)
-        status = sc_store_log_new(store, &copy->next.file, reterr);
+        status = sc_store_log_new(store, 0, &copy->next.file, reterr);
     if (status != SPEC_OK)
         return status;
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
@@ -224,7 +224,7 @@ void sc_store_objects_copy_free(struct sc_store_object_copy *copy)
     if (copy->erased != NULL)
         sc_io_file_close(store->io, copy->erased);
     if (sc_store_is_ours(store, NULL) == SPEC_OK)
-        sc_store_log_new_remove(store);
+        sc_store_log_new_remove(store, 0);
     sc_alloc_free(store->params.alloc, copy->in);
     sc_alloc_free(store->params.alloc, copy->out);
     sc_alloc_free(store->params.alloc, copy);

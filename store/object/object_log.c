@@ -242,7 +242,7 @@ static spec_status replay_log(struct sc_store *store, const struct sc_store_obje
     if (status == SPEC_OK)
         status = log_begin(store, reterr);
     if (status == SPEC_OK) {
-        sc_store_log_new_remove(store);
+        sc_store_log_new_remove_all(store);
         sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
     }

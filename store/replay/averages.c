@@ -175,9 +175,12 @@ spec_status sc_store_note_put(struct sc_store *store, uint16_t *words, uint64_t 
         return SPEC_OK;
     if (!sc_store_log_reserve(store, bytes))
         return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for a note in disk_bytes", store->dir);
-    pthread_mutex_lock(&store->log.lock);
-    spec_status status = note_append(store, words, count, reterr);
-    pthread_mutex_unlock(&store->log.lock);
+    spec_status status;
+    sc_store_log_enter(store);
+    do {
+        status = note_append(store, words, count, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    sc_store_log_leave(store);
     sc_store_log_unreserve(store, bytes);
     if (status == SPEC_E_IO || status == SPEC_E_NO_SPACE)
         sc_store_pause(store, status, "writing the log");
@@ -289,9 +292,11 @@ spec_status sc_store_average_put(struct sc_store *store, const struct sc_store_a
         if (!sc_store_log_reserve(store, bytes))
             return sc_fail(reterr, SPEC_E_NO_SPACE, "%s: no room for averages in disk_bytes",
                            store->dir);
-        pthread_mutex_lock(&store->log.lock);
-        status = put_some(store, averages + done, count - done, &now, reterr);
-        pthread_mutex_unlock(&store->log.lock);
+        sc_store_log_enter(store);
+        do {
+            status = put_some(store, averages + done, count - done, &now, reterr);
+        } while (sc_store_log_again(store, &status, reterr));
+        sc_store_log_leave(store);
         sc_store_log_unreserve(store, bytes);
         if (status == SPEC_E_IO || status == SPEC_E_NO_SPACE)
             sc_store_pause(store, status, "writing the log");

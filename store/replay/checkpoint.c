@@ -27,7 +27,9 @@
 #include "store/log/identity.h"
 #include "store/log/log_gap.h"
 #include "store/log/log_swap.h"
+#include "store/space/claims.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +38,7 @@
 #define DEAD_SHARE  8u             /* least dead share of piece records: 1 / 8 */
 #define SMALL_SHARE 128u           /* of disk_bytes: growth of the log */
 #define SMALL_BYTES (256ull << 10)
+#define OTHERS_NS   100000000ull /* another member's checkpoint is waited for */
 
 /* In the old log: the records of a late extent and of its piece. */
 struct late {
@@ -62,6 +65,7 @@ struct copy {
     uint64_t number;     /* of this attempt */
     bool is_late;        /* the extent is late */
     bool has_late;       /* a copied extent is late */
+    bool had_late;       /* an extent of the old log is */
     struct late *lates;  /* [late_count] sorted by extent when complete */
     uint64_t late_count, late_room, late_next;
     struct late late;                    /* whose piece may follow; extent 0: none */
@@ -71,7 +75,10 @@ struct copy {
     struct sc_store_part *section_parts; /* [SC_LIMIT_LAYERS] */
     uint64_t *voids; /* [void_count] ids of copied pieces that are not LIVE, ascending */
     uint64_t void_count, void_room, piece_count;
-    struct sc_store_averages averages; /* of the new log; after the swap, of the old one */
+    struct sc_store_averages averages;     /* of the new log; after the swap, of the old one */
+    struct sc_store_segment_list segments; /* of params.shares */
+    struct sc_io_file *source;             /* the old log */
+    uint64_t seals; /* passed at begin: the old log is the present one until the next */
     struct sc_io_file *file;
     struct sc_io_file *erased;     /* the old log, to be overwritten; or NULL */
     struct sc_store_writer writer; /* writes to `out` */
@@ -241,7 +248,8 @@ static spec_status copy_average(struct copy *copy, uint64_t id, const uint8_t *p
         pthread_mutex_lock(&store->log.lock);
         keeps = id == 0 ? sc_store_note_is_last(&store->log.spaces, payload, bytes)
                         : sc_store_table_live(&store->table, id) != NULL &&
-                              sc_store_averages_is_last(&store->log.averages, id, copy->at);
+                              (store->log.averages_are_lost ||
+                               sc_store_averages_is_last(&store->log.averages, id, copy->at));
         pthread_mutex_unlock(&store->log.lock);
     }
     if (keeps && id == 0) { /* a note of a namespace */
@@ -412,8 +420,8 @@ static spec_status late_copy(struct copy *copy, struct late *late, struct spec_e
     struct sc_store *store = copy->store;
     struct sc_store_log_end end = late->before;
     struct sc_store_frame frame;
-    spec_status status = sc_io_file_pread(store->io, store->log.journal.file, copy->late_frames,
-                                          late->bytes, late->offset, reterr);
+    spec_status status = sc_io_file_pread(store->io, copy->source, copy->late_frames, late->bytes,
+                                          late->offset, reterr);
     for (uint64_t at = 0; status == SPEC_OK && at < late->bytes; at += frame.bytes) {
         struct sc_store_record record = {0};
         if (!late_frame(copy, late, at, &end, &frame) ||
@@ -489,6 +497,10 @@ static spec_status copy_record(struct copy *copy, const uint8_t *payload, uint64
         }
         keeps = keeps && !is_erased(copy, record.id);
         break;
+    case SC_STORE_RECORD_SEGMENT:
+    case SC_STORE_RECORD_LIMITS: /* earlier ones were listed */
+        keeps = keeps && copy->store->params.shares;
+        break;
     case SC_STORE_RECORD_ROWS_GONE:
         keeps = keeps || is_copied(copy, record.id);
         break;
@@ -514,8 +526,7 @@ static spec_status window_read(struct copy *copy, uint64_t end, struct spec_erro
     const uint64_t left = end - copy->at;
     copy->in_offset = copy->at;
     copy->in_count = left < SC_STORE_WINDOW_BYTES ? left : SC_STORE_WINDOW_BYTES;
-    return sc_io_file_pread(store->io, store->log.journal.file, copy->in, copy->in_count, copy->at,
-                            reterr);
+    return sc_io_file_pread(store->io, copy->source, copy->in, copy->in_count, copy->at, reterr);
 }
 
 /* Goes on behind the frame at `at`, which is not believed. *ret_frame is valid if it was restored.
@@ -528,8 +539,8 @@ static spec_status copy_beyond(struct copy *copy, uint64_t end, struct sc_store_
     const uint64_t from = copy->old.offset;
     enum sc_store_beyond what;
     copy->beyond.restores = true;
-    spec_status status = sc_store_log_beyond(store, store->log.journal.file, copy->at, end,
-                                             &copy->old, &copy->beyond, &what, reterr);
+    spec_status status = sc_store_log_beyond(store, copy->source, copy->at, end, &copy->old,
+                                             &copy->beyond, &what, reterr);
     if (status != SPEC_OK)
         return status;
     if (what == SC_STORE_BEYOND_NONE)
@@ -680,6 +691,55 @@ static void spaces_left(struct sc_store_spaces *spaces, bool has_left)
 
 /* ---- The two logs ---------------------------------------------------------------------------- */
 
+/* Decides where the bulk ends: the head's ids and the list of segments are of that moment. */
+static spec_status snapshot(struct copy *copy, struct sc_store_record_head *ret_head,
+                            struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
+    copy->end = copy->old = sc_store_log_start(store);
+    sc_store_turn_begin(store);
+    sc_store_log_enter(store);
+    *ret_head = store->log.journal.head;
+    ret_head->number++;
+    copy->number = ++store->log.copies;
+    ret_head->piece_next = store->table.piece_next;
+    ret_head->extent_next = store->table.extent_next;
+    if (spaces_leave_any(&store->log.spaces)) /* ids have gaps from now on */
+        ret_head->space_next = store->log.spaces.next;
+    copy->bulk_end = store->log.journal.end.offset;
+    copy->source = store->log.journal.file;
+    copy->seals = store->log.seal.passed;
+    copy->had_late = store->log.has_late;
+    store->log.seal.keeps_old = true;
+    store->log.is_copied = true; /* until the end, extents with ids left free wait */
+    spec_status status = sc_store_log_new(store, ret_head->number, &copy->file, reterr);
+    sc_store_log_leave(store);
+    if (status == SPEC_OK && store->params.shares) /* in the same turn */
+        status = sc_store_segments_list(store, &copy->segments, reterr);
+    sc_store_turn_end(store);
+    return status;
+}
+
+/* Members find the store's segments and limit in the log. */
+static spec_status copy_segments(struct copy *copy, struct spec_error *reterr)
+{
+    uint8_t bytes[SC_STORE_SEGMENT_BYTES];
+    struct sc_store_writer writer = {.bytes = bytes, .capacity = sizeof(bytes)};
+    spec_status status = SPEC_OK;
+    if (!copy->store->params.shares)
+        return SPEC_OK;
+    sc_store_record_encode_limits(&writer, copy->store->disk.bytes_max);
+    status = copy_put(copy, bytes, writer.used, reterr);
+    for (uint64_t i = 0; i < copy->segments.count && status == SPEC_OK; i++) {
+        writer.used = 0;
+        sc_store_record_encode_segment(&writer, copy->segments.list[i].number,
+                                       copy->segments.list[i].bytes);
+        status = copy_put(copy, bytes, writer.used, reterr);
+    }
+    return status;
+}
+
 static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *ret_head,
                               struct spec_error *reterr)
 {
@@ -693,36 +753,21 @@ static spec_status copy_begin(struct copy *copy, struct sc_store_record_head *re
         copy->section_parts == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint's buffers");
     spec_status status = sc_store_is_ours(store, reterr);
-    if (status == SPEC_OK) {
+    if (status == SPEC_OK && !sc_store_is_member(store)) /* others may store in any of them */
         spaces_leave(store);
-        status = sc_store_log_new(store, &copy->file, reterr);
-    }
+    if (status == SPEC_OK)
+        status = snapshot(copy, ret_head, reterr);
     if (status != SPEC_OK)
         return status;
-    copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
-    copy->end = copy->old = sc_store_log_start(store);
-    pthread_mutex_lock(&store->log.lock);
-    *ret_head = store->log.journal.head;
-    ret_head->number++;
-    copy->number = ++store->log.copies;
-    ret_head->piece_next = store->table.piece_next;
-    ret_head->extent_next = store->table.extent_next;
-    if (spaces_leave_any(&store->log.spaces)) /* ids have gaps from now on */
-        ret_head->space_next = store->log.spaces.next;
-    copy->bulk_end = store->log.journal.end.offset;
-    bool has_late = store->log.has_late;
-    store->log.is_copied = true; /* until the end, extents with ids left free wait */
-    pthread_mutex_unlock(&store->log.lock);
-    if (has_late)
+    if (copy->had_late)
         status = lates_find(copy, reterr);
     if (status != SPEC_OK)
         return status;
     uint64_t frame = sc_store_frame_begin(&copy->writer);
     sc_store_record_encode_head(&copy->writer, ret_head);
     sc_store_frame_end(&copy->writer, frame, false, &copy->end);
-    return SPEC_OK;
+    return copy_segments(copy, reterr);
 }
-
 /* Copies without the lock until little is left. On SPEC_OK the log lock is held. */
 static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
 {
@@ -737,21 +782,24 @@ static spec_status copy_bulk(struct copy *copy, struct spec_error *reterr)
             status = sc_io_file_sync(store->io, copy->file, reterr);
         if (status != SPEC_OK)
             return status;
-        pthread_mutex_lock(&store->log.lock);
+        sc_store_log_enter(store);
         end = store->log.journal.end.offset;
-        if (end - copy->at <= SLACK_BYTES)
+        bool is_over = copy->seals != store->log.seal.passed;
+        if (is_over || end - copy->at <= SLACK_BYTES)
             return SPEC_OK;
-        pthread_mutex_unlock(&store->log.lock);
+        sc_store_log_leave(store);
     }
     return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
 }
 
-/* Copies the rest and replaces the log. Log lock held. */
-static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
-                             struct spec_error *reterr)
+/* Copies what was appended meanwhile. Log lock held. */
+static spec_status copy_rest(struct copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    struct sc_store_journal *journal = &store->log.journal;
+    const struct sc_store_journal *journal = &store->log.journal;
+    if (copy->seals != store->log.seal.passed)
+        return sc_fail(reterr, SPEC_E_BUSY, "%s/log: another process has written it anew",
+                       store->dir);
     spec_status status = copy_range(copy, journal->end.offset, false, reterr);
     bool came = copy->writer.used > 0;
     if (status == SPEC_OK && copy->gap_digest != journal->gap_digest)
@@ -762,6 +810,44 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
         status = copy_flush(copy, reterr);
     if (status == SPEC_OK && came)
         status = sc_io_file_sync(store->io, copy->file, reterr);
+    return status;
+}
+
+/* Ends the old log for all members. PENDING: one of them appended to it. Log lock held. */
+static spec_status seal_append(struct copy *copy, const struct sc_store_record_head *head,
+                               struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    struct sc_store_record_seal seal;
+    struct sc_store_append append;
+    spec_status status = sc_store_seal_make(store, copy->file, &copy->end, &seal, reterr);
+    if (status != SPEC_OK)
+        return status;
+    seal.pieces = copy->piece_count;
+    seal.head = *head;
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_encode_seal(&append.writer, &seal);
+    status = sc_store_append_commit(store, &append, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->log.seal.record = seal;
+    store->log.seal.is_set = true; /* until the swap: if that fails, reading on does it */
+    return SPEC_OK;
+}
+
+/* Copies the rest and replaces the log. Log lock held. */
+static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
+                             struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    struct sc_store_journal *journal = &store->log.journal;
+    spec_status status;
+    do {
+        status = copy_rest(copy, reterr);
+        if (status == SPEC_OK && sc_store_is_member(store))
+            status = seal_append(copy, head, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
     if (status != SPEC_OK)
         return status;
     struct sc_store_log_next next = {.file = copy->file, .end = copy->end, .head = *head};
@@ -769,8 +855,11 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     copy->file = next.file;
     if (status != SPEC_OK)
         return status;
+    if (store->log.seal.is_set)
+        store->log.seal.passed++;
+    store->log.seal.is_set = false;
+    store->log.averages_are_lost = false;
     journal->pieces_read = copy->piece_count;
-    journal->piece_next_read = store->table.piece_next;
     struct sc_store_averages averages = store->log.averages;
     store->log.averages = copy->averages;
     copy->averages = averages;
@@ -787,6 +876,10 @@ static void copy_free(struct copy *copy)
         sc_io_file_close(copy->store->io, copy->erased);
     sc_store_log_beyond_done(copy->store, &copy->beyond);
     sc_store_averages_done(&copy->averages, alloc);
+    sc_store_turn_begin(copy->store);
+    sc_store_seal_old_close(copy->store);
+    sc_store_turn_end(copy->store);
+    sc_alloc_free(alloc, copy->segments.list);
     sc_alloc_free(alloc, copy->voids);
     sc_alloc_free(alloc, copy->lates);
     sc_alloc_free(alloc, copy->parts);
@@ -798,7 +891,29 @@ static void copy_free(struct copy *copy)
     sc_alloc_free(alloc, copy->in);
 }
 
-static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
+/* A member writes a new log alone, because two logs are counted. *ret_file: with the lock, to be
+ * closed. BUSY: another has it. */
+static spec_status turn_of_members(struct sc_store *store, struct sc_io_file **ret_file,
+                                   struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    *ret_file = NULL;
+    if (!sc_store_is_member(store))
+        return SPEC_OK;
+    (void)snprintf(path, sizeof(path), "%s/checkpoint.lock", store->dir);
+    spec_status status =
+        sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, ret_file, reterr);
+    if (status != SPEC_OK || sc_io_file_claim(store->io, *ret_file, NULL) == SPEC_OK)
+        return status;
+    sc_io_file_close(store->io, *ret_file);
+    *ret_file = NULL;
+    pthread_mutex_lock(&store->log.lock);
+    store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + OTHERS_NS;
+    pthread_mutex_unlock(&store->log.lock);
+    return sc_fail(reterr, SPEC_E_BUSY, "%s/log: another process writes it anew", store->dir);
+}
+
+static spec_status copy_run(struct sc_store *store, bool erases, struct spec_error *reterr)
 {
     struct copy copy = {.store = store, .beyond.searches_left = SC_STORE_SEARCHES_MAX};
     struct sc_store_record_head head;
@@ -813,14 +928,18 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
         status = copy_bulk(&copy, reterr);
     if (status == SPEC_OK) {
         status = copy_swap(&copy, &head, reterr);
-        pthread_mutex_unlock(&store->log.lock);
+        sc_store_log_leave(store);
     }
-    pthread_mutex_lock(&store->log.lock);
+    sc_store_log_enter(store);
     store->log.is_copied = false;
     spaces_left(&store->log.spaces, status == SPEC_OK);
-    pthread_mutex_unlock(&store->log.lock);
-    if (status != SPEC_OK && copy.file != NULL && sc_store_is_ours(store, NULL) == SPEC_OK)
-        sc_store_log_new_remove(store);
+    bool is_sealed = store->log.seal.is_set; /* and the file has its first name still */
+    sc_store_log_leave(store);
+    if (status != SPEC_OK && copy.file != NULL && !is_sealed &&
+        sc_store_is_ours(store, NULL) == SPEC_OK)
+        sc_store_log_new_remove(store, head.number);
+    if (status == SPEC_OK && sc_store_is_member(store))
+        sc_store_log_new_remove_old(store); /* of members that were ended within one */
     spec_status erased = SPEC_OK;
     if (erases && status == SPEC_OK)
         erased = sc_store_log_zero(store, copy.erased, copy.in, SC_STORE_WINDOW_BYTES, reterr);
@@ -836,6 +955,17 @@ static spec_status checkpoint_run(struct sc_store *store, bool erases, struct sp
     }
     copy_free(&copy);
     return status == SPEC_OK ? erased : status;
+}
+
+static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
+{
+    struct sc_io_file *file = NULL;
+    spec_status status = turn_of_members(store, &file, reterr);
+    if (status == SPEC_OK)
+        status = copy_run(store, erases, reterr);
+    if (file != NULL)
+        sc_io_file_close(store->io, file);
+    return status;
 }
 
 spec_status sc_store_checkpoint(struct sc_store *store, struct spec_error *reterr)

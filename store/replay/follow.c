@@ -27,6 +27,7 @@
 #include <string.h>
 
 #define LOOKS_AT_OPEN 2u
+#define LOOKS_MAX     64u /* that apply nothing, of a log that others append to */
 
 /* ---- The file ------------------------------------------------------------------------------- */
 
@@ -42,6 +43,7 @@ static void log_restart(struct sc_store *store)
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
     store->follow.is_doubtful = false;
+    store->log.seal.is_set = false;
     if (store->replay->extent_open != 0)
         sc_store_extent_unplace(store, store->replay->extent_open);
     sc_store_replay_restart(store);
@@ -112,7 +114,8 @@ static spec_status frame_check_last(struct sc_store *store, uint64_t file_bytes,
     const struct sc_store_journal *journal = &store->log.journal;
     uint8_t frame[SC_STORE_FRAME_BYTES];
     bool is_there = file_bytes >= journal->end.offset;
-    *ret_holds = is_there && store->follow.frame_checksum == 0;
+    /* Beside members nobody takes an append back. */
+    *ret_holds = is_there && (store->follow.frame_checksum == 0 || sc_store_appends_shared(store));
     if (*ret_holds || !is_there)
         return SPEC_OK;
     spec_status status = sc_io_file_pread(store->io, journal->file, frame, sizeof(frame),
@@ -133,6 +136,21 @@ static spec_status record_apply(struct sc_store *store, const struct sc_store_fr
     return status;
 }
 
+/* For messages, and places of averages. */
+static void end_offset_set(struct sc_store *store, uint64_t offset)
+{
+    pthread_mutex_lock(&store->log.lock);
+    store->log.journal.end.offset = offset;
+    pthread_mutex_unlock(&store->log.lock);
+}
+
+static void end_set(struct sc_store *store, const struct sc_store_log_end *end)
+{
+    pthread_mutex_lock(&store->log.lock); /* others ask how long the log is */
+    store->log.journal.end = *end;
+    pthread_mutex_unlock(&store->log.lock);
+}
+
 /* Applies the frames of a window that begins at the journal's end. *ret_at: in the file, behind the
  * last whole one. */
 static spec_status window_apply(struct sc_store *store, uint64_t count, uint64_t *ret_at,
@@ -150,13 +168,17 @@ static spec_status window_apply(struct sc_store *store, uint64_t count, uint64_t
             continue;
         if (state != SC_STORE_FRAME_OK)
             return SPEC_OK;
-        journal->end.offset = begin + at;
+        end_offset_set(store, begin + at);
         spec_status status = record_apply(store, &frame, reterr);
         if (status != SPEC_OK)
             return status;
         store->follow.frame_offset = begin + at;
         store->follow.frame_checksum = end.chain;
-        journal->end = end;
+        end_set(store, &end);
+        if (store->log.seal.is_set && sc_store_appends_shared(store)) {
+            *ret_at = end.offset; /* nothing behind a seal is believed */
+            return SPEC_OK;
+        }
     }
 }
 
@@ -168,7 +190,7 @@ static spec_status restored_apply(struct sc_store *store, uint64_t at,
     uint8_t stored[SC_STORE_FRAME_BYTES];
     spec_status status =
         sc_io_file_pread(store->io, journal->file, stored, sizeof(stored), at, reterr);
-    journal->end.offset = at;
+    end_offset_set(store, at);
     if (status == SPEC_OK)
         status = record_apply(store, frame, reterr);
     if (status != SPEC_OK)
@@ -183,11 +205,12 @@ static spec_status restored_apply(struct sc_store *store, uint64_t at,
 /* Goes on behind the frame at `at`, which is not believed. *ret_what NONE: it cannot yet, or this
  * is the log's end. */
 static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file_bytes,
-                              bool restores, enum sc_store_beyond *ret_what,
+                              bool restores, enum sc_store_beyond *ret_what, bool *ret_torn,
                               struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
     struct sc_store_log_beyond beyond = {.restores = restores,
+                                         .appends = sc_store_appends_shared(store),
                                          .is_spent = journal->damaged_count >= SC_STORE_DAMAGED_MAX,
                                          .searches_left = store->follow.searches_left};
     struct sc_store_log_end end = journal->end;
@@ -195,6 +218,7 @@ static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file
         sc_store_log_beyond(store, journal->file, at, file_bytes, &end, &beyond, ret_what, reterr);
     store->follow.searches_left = beyond.searches_left;
     store->follow.is_doubtful = beyond.is_doubtful;
+    *ret_torn = beyond.appends && *ret_what == SC_STORE_BEYOND_NONE && !beyond.is_found;
     if (status == SPEC_OK && *ret_what == SC_STORE_BEYOND_RESTORED)
         status = restored_apply(store, at, &beyond.frame, reterr);
     sc_store_log_beyond_done(store, &beyond);
@@ -212,7 +236,7 @@ static spec_status log_beyond(struct sc_store *store, uint64_t at, uint64_t file
         sc_store_count(&store->counts.corrupt_records, 1);
         journal->damaged_count++; /* an heir that takes over rewrites it */
     }
-    journal->end = end;
+    end_set(store, &end);
     return SPEC_OK;
 }
 
@@ -247,9 +271,19 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
         replay->piece_next = head->piece_next;
     if (replay->extent_next < head->extent_next)
         replay->extent_next = head->extent_next;
-    atomic_store(&store->counts.log_bytes, store->log.journal.end.offset);
+    atomic_store(&store->counts.log_bytes, sc_store_appends_shared(store)
+                                               ? store->log.journal.file_end
+                                               : store->log.journal.end.offset);
     atomic_store(&store->follow.known_ns, wall_ns);
     atomic_store(&store->follow.known_now_ns, now_ns);
+}
+
+/* An append goes there. */
+static void file_end_set(struct sc_store *store, uint64_t file_bytes)
+{
+    pthread_mutex_lock(&store->log.lock);
+    store->log.journal.file_end = file_bytes;
+    pthread_mutex_unlock(&store->log.lock);
 }
 
 /* Reads and applies at most a window after the last accepted frame. */
@@ -259,10 +293,12 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     struct sc_store_journal *journal = &store->log.journal;
     struct sc_store_follow *follow = &store->follow;
     uint64_t file_bytes, end = journal->end.offset;
-    bool holds;
+    bool holds, is_torn = false;
     spec_status status = sc_io_file_size(store->io, journal->file, &file_bytes, reterr);
     if (status == SPEC_OK)
         status = frame_check_last(store, file_bytes, &holds, reterr);
+    if (status == SPEC_OK && !holds && sc_store_appends_shared(store))
+        status = sc_fail(reterr, SPEC_E_STALE, "%s/log was cut", store->dir);
     if (status != SPEC_OK)
         return status;
     if (!holds) {
@@ -284,7 +320,7 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     if (stops && !(is_still && file_bytes == follow->refused_bytes)) {
         bool is_again =
             journal->end.offset == end && end == follow->end_seen && follow->bytes_seen > 0;
-        status = log_beyond(store, at, file_bytes, is_again, &what, reterr);
+        status = log_beyond(store, at, file_bytes, is_again, &what, &is_torn, reterr);
         if (status != SPEC_OK)
             return status;
         bool is_refused = is_again && what == SC_STORE_BEYOND_NONE;
@@ -294,9 +330,14 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     follow->end_seen = journal->end.offset;
     *ret_more = what != SC_STORE_BEYOND_NONE || (is_cut && journal->end.offset > end);
     if (what == SC_STORE_BEYOND_NONE &&
-        (at == file_bytes || (stops && is_still && !follow->is_doubtful))) {
+        (at == file_bytes || is_torn || (stops && is_still && !follow->is_doubtful))) {
+        if (sc_store_appends_shared(store))
+            file_end_set(store, file_bytes);
         caught_up(store, wall_ns, now_ns);
-        *ret_more = sc_store_follow_again(store) || *ret_more;
+        bool is_again = sc_store_follow_again(store);
+        if (is_again && sc_store_appends_shared(store))
+            file_end_set(store, 0); /* it is not at the end */
+        *ret_more = is_again || *ret_more;
     }
     return SPEC_OK;
 }
@@ -326,18 +367,178 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
     return status;
 }
 
-spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
+/* Nothing was appended since, and no seal waits. */
+static spec_status is_at_end(struct sc_store *store, bool *ret_is, struct spec_error *reterr)
+{
+    uint64_t bytes = 0;
+    spec_status status = sc_io_file_size(store->io, store->log.journal.file, &bytes, reterr);
+    *ret_is = status == SPEC_OK && bytes == store->log.journal.file_end && !store->log.seal.is_set;
+    return status;
+}
+
+/* Returns true if the error means that this process must not append any more. */
+static bool is_final(spec_status status)
+{
+    return status == SPEC_E_STALE || status == SPEC_E_VERSION;
+}
+
+/* Until the log was read, no page is given: some of those that look free are not. */
+static void places_hold(struct sc_store *store, uint64_t until_ns)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    store->disk.retry_ns = until_ns;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* Goes on behind a seal; or, where more than one log was missed, because this process was stopped,
+ * at the start of the present one. */
+static spec_status next_log(struct sc_store *store, struct spec_error *reterr)
+{
+    bool is_again = false;
+    spec_status status = sc_store_seal_pass(store, &is_again, reterr);
+    if (status != SPEC_OK || !is_again)
+        return status;
+    places_hold(store, UINT64_MAX);
+    file_end_set(store, 0);
+    log_restart(store);
+    store->follow.holds_places = true;
+    return SPEC_OK;
+}
+
+/* Reads on to the log's end, and into the next file behind a seal. Turn held. */
+static spec_status read_on(struct sc_store *store, struct spec_error *reterr)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    bool is_end = false, more;
+    spec_status status = is_at_end(store, &is_end, &error);
+    store->log.turn.is_reading = true;
+    for (uint32_t looks = 0; status == SPEC_OK && !is_end && !store->log.seal.is_over; looks++) {
+        uint64_t end = store->log.journal.end.offset;
+        uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+        status = log_read(store, wall_ns, sc_exec_now_ns(store->params.exec), &more, &error);
+        if (status == SPEC_OK && store->log.seal.is_set)
+            status = next_log(store, &error);
+        if (status == SPEC_OK)
+            status = is_at_end(store, &is_end, &error);
+        looks = store->log.journal.end.offset != end ? 0 : looks;
+        if (status == SPEC_OK && looks > LOOKS_MAX)
+            status = sc_fail(&error, SPEC_E_IO, "%s/log cannot be read to its end", store->dir);
+    }
+    store->log.turn.is_reading = false;
+    if (status == SPEC_OK)
+        store->log.turn.has_torn = false;
+    if (status == SPEC_OK && store->follow.holds_places) {
+        store->follow.holds_places = false; /* pages of void pieces were not kept for leases */
+        places_hold(store,
+                    sc_exec_now_ns(store->params.exec) +
+                        (store->follow.forgot_ns > 0 ? store->params.config->lease_ns_max : 0));
+        store->follow.forgot_ns = 0;
+    }
+    if (is_final(status))
+        sc_store_seal_over(store, error.text);
+    return status == SPEC_OK ? status
+                             : sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+}
+
+/* The same at every tick. An idle one also renews what is known. */
+static spec_status member_follow(struct sc_store *store, struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    bool is_same = false, is_passed = true;
+    uint64_t wall_ns = 0, now_ns = 0;
+    spec_status status = SPEC_OK;
+    (void)snprintf(path, sizeof(path), "%s/log", store->dir);
+    while (status == SPEC_OK && !is_same && is_passed) {
+        uint64_t passed = store->log.seal.passed;
+        wall_ns = sc_exec_wall_ns(store->params.exec);
+        now_ns = sc_exec_now_ns(store->params.exec);
+        status = sc_io_file_same(store->io, store->log.journal.file, path, &is_same, reterr);
+        if (status == SPEC_OK)
+            status = read_on(store, reterr); /* the log was sealed before it was replaced */
+        is_passed = store->log.seal.passed != passed;
+    }
+    if (status == SPEC_OK && !is_same) {
+        sc_store_seal_over(store, "its log was replaced, and no record says so");
+        return sc_fail(reterr, SPEC_E_STALE, "%s is not the log that was followed", path);
+    }
+    if (status == SPEC_OK)
+        caught_up(store, wall_ns, now_ns);
+    return status;
+}
+
+/* Log lock held. An append of our own: what is before it is complete. */
+static void on_appended(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    store->follow.bytes_seen = 0;
+    if (replay->extent_open == 0)
+        return;
+    store->log.turn.extent_ended = replay->extent_open;
+    replay->extent_open = replay->left_open = replay->late_open = 0;
+}
+
+static void on_extent_appended(struct sc_store *store, uint64_t extent_next, uint64_t piece_next)
+{
+    store->replay->extent_next = extent_next;
+    store->replay->piece_next = piece_next;
+}
+
+static void on_space_appended(struct sc_store *store, uint64_t space)
+{
+    struct sc_store_replay *replay = store->replay;
+    replay->space_next = space + 1;
+    replay->space_count++;
+    replay->space_own = replay->space_own == 0 ? space : replay->space_own;
+}
+
+/* Frees rows without a piece, of an extent that ended before our own append. */
+static void on_end(struct sc_store *store)
+{
+    uint64_t extent = store->log.turn.extent_ended;
+    store->log.turn.extent_ended = 0;
+    if (extent != 0)
+        sc_store_extent_trim(store, extent);
+}
+
+void sc_store_follow_members(struct sc_store *store)
+{
+    static const struct sc_store_turn_calls calls = {.read_on = read_on,
+                                                     .appended = on_appended,
+                                                     .extent_appended = on_extent_appended,
+                                                     .space_appended = on_space_appended,
+                                                     .ends = on_end};
+    store->turn_calls = &calls;
+}
+
+static spec_status follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
 {
     bool is_open = false;
-    *ret_more = false;
-    if (!sc_store_follows(store) || store->follow.is_over)
-        return SPEC_OK;
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     spec_status status = log_open(store, &is_open, reterr);
     if (status == SPEC_OK && is_open)
         status = log_read(store, wall_ns, now_ns, ret_more, reterr);
     store->follow.is_over = status == SPEC_E_VERSION;
+    return status;
+}
+
+spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
+{
+    *ret_more = false;
+    if (!sc_store_follows(store) || store->follow.is_over)
+        return SPEC_OK;
+    if (!sc_store_is_member(store))
+        return follow(store, ret_more, reterr);
+    pthread_mutex_lock(&store->log.turn.lock);
+    spec_status status;
+    if (sc_store_appends_shared(store)) {
+        status = member_follow(store, reterr);
+    } else {
+        store->log.turn.is_reading = true;
+        status = follow(store, ret_more, reterr);
+        store->log.turn.is_reading = false;
+    }
+    pthread_mutex_unlock(&store->log.turn.lock);
     return status;
 }
 
@@ -358,6 +559,8 @@ uint64_t sc_store_follow_now_ns(const struct sc_store *store)
 
 bool sc_store_is_followed(struct sc_store *store)
 {
+    if (sc_store_is_member(store) && sc_store_can_store(store))
+        return true;
     if (sc_store_follows(store))
         return false;
     pthread_mutex_lock(&store->log.lock); /* a checkpoint replaces the file */

@@ -12,6 +12,7 @@ struct sc_store_follow {
     bool rereads;                  /* reading from the start; what is not found again is void */
     bool lacks_pages;              /* something in it has pages of what is not found again */
     bool is_second;                /* reading it once more, all pages taken anew */
+    bool holds_places;             /* a member reads from the start: it places no rows */
     uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
     uint64_t frame_offset;         /* of the last accepted frame */
     uint64_t frame_checksum;       /* checksum field of that frame; 0: none was accepted */
@@ -26,6 +27,8 @@ struct sc_store_follow {
 
 struct sc_store;
 
+/* The hooks of a member (store/internal.h). */
+void sc_store_follow_members(struct sc_store *store);
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr);
 /* Nobody appends any more, and the last calls found nothing: what was applied is the whole log,
  * whatever bytes are behind it. */

@@ -43,6 +43,8 @@ static spec_status epoch_append(struct sc_store *store, uint64_t epoch, struct s
         (void)sc_store_spaces_add(&store->log.spaces, space, &store->shape,
                                   sc_store_record_bytes_space(strlen(store->descriptor)));
         atomic_store(&store->log.space_id, (uint32_t)space);
+        if (store->turn_calls != NULL)
+            store->turn_calls->space_appended(store, space);
     }
     sc_store_space_find(&store->log.spaces, space)->epoch = epoch;
     atomic_store(&store->log.epoch, epoch);
@@ -62,13 +64,16 @@ spec_status sc_store_epoch_set(struct sc_store *store, uint64_t epoch, struct sp
                        store->dir);
     spec_status status = SPEC_OK;
     bool moves = false;
-    pthread_mutex_lock(&store->log.lock);
-    uint64_t piece_end = store->table.piece_next;
-    if (epoch > sc_store_epoch(store)) { /* no other thread was faster */
-        status = epoch_append(store, epoch, reterr);
-        moves = status == SPEC_OK;
-    }
-    pthread_mutex_unlock(&store->log.lock);
+    uint64_t piece_end;
+    sc_store_log_enter(store);
+    do {
+        piece_end = store->table.piece_next;
+        moves = epoch > sc_store_epoch(store); /* no other thread or process was faster */
+        if (moves)
+            status = epoch_append(store, epoch, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    moves = moves && status == SPEC_OK;
+    sc_store_log_leave(store);
     sc_store_log_unreserve(store, bytes);
     /* Void from now on, not from the record's time: a follower may have read in between. */
     if (moves)

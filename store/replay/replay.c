@@ -81,10 +81,7 @@ void sc_store_replay_restart(struct sc_store *store)
 static spec_status version_check(struct sc_store *store, const struct sc_store_record *record,
                                  struct spec_error *reterr)
 {
-    bool known = record->version == SC_STORE_RECORD_VERSION &&
-                 record->type >= SC_STORE_RECORD_NAMESPACE &&
-                 record->type <= SC_STORE_RECORD_TYPE_MAX;
-    if (known)
+    if (record->version == SC_STORE_RECORD_VERSION && sc_store_record_is_of_rows(record->type))
         return SPEC_OK;
     return sc_fail(reterr, SPEC_E_VERSION,
                    "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
@@ -424,6 +421,7 @@ void sc_store_replay_places_forget(struct sc_store *store)
         for (uint32_t kind = 0; kind < SC_STORE_NOTE_KINDS; kind++)
             sc_store_space_at(spaces, i)->notes[kind].bytes = 0;
     store->log.journal.pieces_read = 0;
+    store->log.averages_are_lost = true;
     pthread_mutex_unlock(&store->log.lock);
 }
 
@@ -462,7 +460,8 @@ void sc_store_replay_sweep(struct sc_store *store, bool all)
     for (uint64_t id = 1; (id = sc_store_table_piece_from(table, id)) < table->piece_next; id++) {
         const struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
         uint32_t state = atomic_load(&entry->state);
-        bool failed = state == SC_STORE_PIECE_DROPPED && entry->extent != 0; /* in this reader */
+        bool failed = state == SC_STORE_PIECE_DROPPED && entry->extent != 0 && /* in this reader */
+                      !sc_store_can_store(store);
         if ((state != SC_STORE_PIECE_LIVE && !failed) ||
             (!all && entry->next == store->replay->generation))
             continue;
@@ -519,14 +518,17 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
     if (status != SPEC_OK)
         return status;
     bool decodes = sc_store_record_decode(payload->at, payload->bytes, record);
+    store->log.seal.is_set = false;
     if (record->type == SC_STORE_RECORD_PIECE)
         return sc_store_replay_piece_record(store, decodes, reterr);
     sc_store_replay_extent_end(store);
     if (record->type == SC_STORE_RECORD_EXTENT)
         return sc_store_replay_extent(store, replay, decodes, reterr);
-    if (!decodes)
+    if (!decodes) {
         sc_store_replay_lie(store, "a key is missing or out of range");
-    else if (record->type == SC_STORE_RECORD_NAMESPACE)
+        return SPEC_OK;
+    }
+    if (record->type == SC_STORE_RECORD_NAMESPACE)
         return replay_space(store, replay, reterr);
     else if (record->type == SC_STORE_RECORD_DROP)
         sc_store_replay_drop_record(store);
@@ -540,8 +542,15 @@ spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store
         sc_store_replay_rows_gone(store);
     else if (record->type == SC_STORE_RECORD_AVERAGE)
         return replay_average(store, SC_STORE_FRAME_BYTES + payload->bytes, reterr);
+    else if (record->type == SC_STORE_RECORD_SEGMENT)
+        sc_store_segment_told(store, (uint32_t)record->id, record->segment_bytes);
+    else if (record->type == SC_STORE_RECORD_LIMITS)
+        sc_store_limits_told(store, record->disk_bytes);
+    else if (record->type == SC_STORE_RECORD_SEAL)
+        store->log.seal.record = record->seal;
     else
         replay_head(store, replay);
+    store->log.seal.is_set = record->type == SC_STORE_RECORD_SEAL;
     return SPEC_OK;
 }
 
@@ -670,15 +679,16 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
         status = sc_store_replay_begin_log(store, reterr);
     if (status == SPEC_OK)
         status = replay_drop_refused(store, reterr);
-    store->log.journal.piece_next_read = store->table.piece_next;
     if (store->replay != NULL && store->replay->frees_early)
         store->disk.retry_ns =
             sc_exec_now_ns(store->params.exec) + store->params.config->lease_ns_max;
     if (status == SPEC_OK) {
-        sc_store_log_new_remove(store);
+        sc_store_log_new_remove_all(store);
         sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
         sc_store_replay_shorten(store);
+        if (store->params.shares && sc_store_segments_differ(store))
+            status = sc_store_checkpoint(store, reterr);
     }
     sc_store_replay_close(store);
     return status;

@@ -5,6 +5,7 @@
  *   replay_piece.c   piece, drop
  *   replay_left.c    ids that are left free
  *   replay_owners.c  pages behind lost records
+ *   replay_segments.c  segments and limit of a store with members
  *
  * Threads: store/replay/replay.c.
  * Tests: tests/unit/store/test_log.c, test_follow.c, tests/fault/test_store_faults.c */
@@ -140,6 +141,15 @@ bool sc_store_replay_late_piece(struct sc_store_replay *replay, bool decodes, ui
                                 bool *ret_is_next);
 /* Returns true if the piece's id was left free; nobody gets it any more. */
 bool sc_store_replay_left_drop(struct sc_store_replay *replay, uint64_t id);
+/* A record tells of a segment, or of the limit of all. No lock held. */
+void sc_store_segment_told(struct sc_store *store, uint32_t number, uint64_t bytes);
+void sc_store_limits_told(struct sc_store *store, uint64_t disk_bytes);
+/* A record names the number: it is not given again. No lock held. */
+void sc_store_segment_number_seen(struct sc_store *store, uint32_t number);
+/* A writer's open, after replay: returns true if the log is to be written anew: it tells of other
+ * segments or of another limit than there are, or ends in a seal. All members ended then before one
+ * replaced it, and it is the log still. */
+bool sc_store_segments_differ(struct sc_store *store);
 /* Records before this one are lost. If a reset may be among them, all pieces so far are void. */
 void sc_store_replay_gap(struct sc_store *store, enum sc_store_gap gap);
 /* A writer's open behind lost records: drops the pieces that hold some of the pages, which a later

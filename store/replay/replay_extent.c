@@ -59,17 +59,19 @@ static bool replay_places(struct sc_store *store, struct sc_store_part *parts, u
                           uint64_t stride)
 {
     bool at_open = sc_store_replay_at_open(store);
-    for (uint32_t i = 0; i < count; i++) { /* a number is never reused, file or no file */
-        if (parts[i].segment >= store->disk.number_next)
-            store->disk.number_next = parts[i].segment + 1;
-    }
+    for (uint32_t i = 0; i < count; i++) /* a number is never reused, file or no file */
+        sc_store_segment_number_seen(store, parts[i].segment);
     if (!at_open && !sc_store_follow_places(store, parts, count, stride))
         return false;
     if (!sc_store_keeps_space(store)) /* since one of these segments: it is in no map */
         return true;
+    bool is_own = !at_open && store->log.turn.has_torn &&
+                  store->extent_hand(store, store->replay->record.extent.copy);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t index =
             at_open ? sc_store_segment_find(store, parts[i].segment) : parts[i].segment;
+        if (is_own) /* they are taken */
+            continue;
         const struct sc_store_page_range range = {index, parts[i].offset / SC_IO_PAGE_BYTES,
                                                   sc_store_part_pages(&parts[i], stride)};
         if (index == store->disk.segment_max || !range_take(store, &range)) {
@@ -149,6 +151,13 @@ static bool id_take(struct sc_store_replay *replay, uint64_t *next, uint64_t *re
     return sc_store_replay_late_extent(replay, id);
 }
 
+static void late_note(struct sc_store *store)
+{
+    sc_store_replay_table_lock(store);
+    store->log.has_late = true;
+    sc_store_replay_table_unlock(store);
+}
+
 /* Returns true if ids after the extent are left free; a compacted extent leaves none. */
 static bool leaves_ids(const struct sc_store_replay *replay, bool decodes)
 {
@@ -179,7 +188,8 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
         fits = sc_store_replay_left_add(store, replay->record.id, extent->row_count);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of extents");
-    store->log.has_late = store->log.has_late || is_late;
+    if (is_late)
+        late_note(store);
     replay->extent_next = next + (leaves ? 1 : 0);
     struct sc_store_extent_entry *entry = sc_store_table_extent(table, id);
     if (entry == NULL || !decodes) {
@@ -200,8 +210,10 @@ spec_status sc_store_replay_extent(struct sc_store *store, struct sc_store_repla
         return SPEC_OK;
     }
     extent->leaves_ids = leaves;
+    sc_store_replay_table_lock(store);
     if (is_new)
         (void)sc_store_apply_extent(store, id, extent);
+    sc_store_replay_table_unlock(store);
     sc_store_extent_placed(store, id);
     replay->extent_open = id;
     replay->extent_rows = 0;

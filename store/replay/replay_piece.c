@@ -21,7 +21,7 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     atomic_store(&entry->state, doomed ? SC_STORE_PIECE_DROPPED : SC_STORE_PIECE_REFUSED);
     if (doomed)
         return; /* counted when its drop record was written */
-    if (!sc_store_can_store(store) && !store->follow.lacks_pages)
+    if (sc_store_follows(store) && !store->follow.lacks_pages)
         sc_store_count(&store->counts.corrupt_records, 1);
     if (replay->refused_count++ == 0) {
         replay->refused_first = replay->refused_last = id;
@@ -29,6 +29,27 @@ static void piece_refuse(struct sc_store *store, uint64_t id, struct sc_store_pi
     }
     replay->refused_first = id < replay->refused_first ? id : replay->refused_first;
     replay->refused_last = id > replay->refused_last ? id : replay->refused_last;
+}
+
+/* Log lock held. A member drops for all what it does not believe: else pages that look free here
+ * are another's. */
+static void unwritten_add(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);
+    entry->next = store->log.unwritten;
+    store->log.unwritten = (uint32_t)id;
+}
+
+/* The same for a piece without pages, whose drop record needs room. */
+static void refused_drop(struct sc_store *store, uint64_t id, struct sc_store_piece_entry *entry)
+{
+    if (!sc_store_is_member(store) || !sc_store_can_store(store) || store->follow.lacks_pages ||
+        atomic_load(&entry->state) != SC_STORE_PIECE_REFUSED)
+        return;
+    sc_store_replay_room_take(store);
+    pthread_mutex_lock(&store->log.lock);
+    unwritten_add(store, id, entry);
+    pthread_mutex_unlock(&store->log.lock);
 }
 
 /* Records which rows of the open extent its pieces cover. */
@@ -101,6 +122,11 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
     }
     sc_store_replay_table_lock(store);
     (void)sc_store_apply_void(store, entry, SC_STORE_PIECE_DROPPED);
+    if (sc_store_is_member(store) && sc_store_can_store(store)) {
+        unwritten_add(store, id, entry); /* its parent was dropped before it came */
+        sc_store_replay_table_unlock(store);
+        return;
+    }
     piece_refuse(store, id, entry, "of another chain");
     if (sc_store_keeps_space(store))
         refused_release(store, entry);
@@ -110,12 +136,14 @@ static void piece_tell(struct sc_store *store, uint64_t id, struct sc_store_piec
 }
 
 /* Adds the piece to the extent's range of ids. A follower may have done so before. */
-static bool piece_joins(const struct sc_store *store, struct sc_store_extent_entry *extent,
-                        uint64_t id)
+static bool piece_joins(struct sc_store *store, struct sc_store_extent_entry *extent, uint64_t id)
 {
+    sc_store_replay_table_lock(store);
     bool is_known = extent->piece_first != 0 && id >= extent->piece_first &&
                     id <= extent->piece_last && !sc_store_replay_at_open(store);
-    return is_known || sc_store_table_join(extent, id);
+    bool joins = is_known || sc_store_table_join(extent, id);
+    sc_store_replay_table_unlock(store);
+    return joins;
 }
 
 /* Returns true if a pass can have written it: an extent's rows are consecutive, and a piece of our
@@ -160,6 +188,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
         piece->row_count > extent->row_count - piece->extent_row ||
         !piece_stands(store, extent, piece) || !piece_joins(store, extent, id)) {
         piece_refuse(store, id, entry, "outside its extent");
+        refused_drop(store, id, entry);
         return;
     }
     if (id < sc_store_space_of(&store->log.spaces, extent->space)
@@ -171,6 +200,7 @@ static void replay_piece(struct sc_store *store, uint64_t id, struct sc_store_pi
     rows_note(replay, piece);
     if (rows_are_gone(store, extent)) {
         piece_refuse(store, id, entry, "of rows that were given back");
+        refused_drop(store, id, entry);
         return;
     }
     piece->provenance = replay->provenance;
@@ -233,11 +263,11 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     bool fits = sc_store_table_reserve(table, count, 0, 0);
     if (fits && id == table->piece_next)
         table->piece_next += count;
+    store->log.journal.pieces_read += fits ? 1 : 0;
     sc_store_replay_table_unlock(store);
     if (!fits)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "table of %" PRIu64 " pieces", id);
     replay->piece_next = next;
-    store->log.journal.pieces_read++;
     struct sc_store_piece_entry *entry = sc_store_table_piece(table, id);
     uint32_t state = entry != NULL ? atomic_load(&entry->state) : SC_STORE_PIECE_DROPPED;
     if (!decodes || strays) {
@@ -248,7 +278,8 @@ spec_status sc_store_replay_piece_record(struct sc_store *store, bool decodes,
     } else if (state == SC_STORE_PIECE_LIVE) {
         piece_again(store, id, entry);
     } else if (state == SC_STORE_PIECE_DROPPED && !sc_store_replay_at_open(store)) {
-        entry->next = replay->generation; /* it failed in this reader: the log has it still */
+        if (!sc_store_can_store(store))       /* else it is in the list of those without a record */
+            entry->next = replay->generation; /* it failed in this reader: the log has it still */
     } else if (state <= SC_STORE_PIECE_REFUSED) { /* from DROPPED on: void for good */
         replay_piece(store, id, entry);
     }
@@ -274,6 +305,20 @@ void sc_store_replay_drop(struct sc_store *store, uint64_t id)
                               store->params.user);
 }
 
+/* A piece that failed in this member, too, has its record now. */
+static void unwritten_take(struct sc_store *store, uint64_t id)
+{
+    if (!sc_store_is_member(store) || !sc_store_can_store(store))
+        return;
+    pthread_mutex_lock(&store->log.lock);
+    uint32_t *at = &store->log.unwritten;
+    while (*at != 0 && *at != id)
+        at = &sc_store_table_piece(&store->table, *at)->next;
+    if (*at != 0)
+        *at = sc_store_table_piece(&store->table, id)->next;
+    pthread_mutex_unlock(&store->log.lock);
+}
+
 void sc_store_replay_drop_record(struct sc_store *store)
 {
     struct sc_store_replay *replay = store->replay;
@@ -283,6 +328,7 @@ void sc_store_replay_drop_record(struct sc_store *store)
     bool was_left = sc_store_replay_left_drop(replay, id);
     id += replay->piece_base;
     sc_store_replay_drop(store, id);
+    unwritten_take(store, id);
     struct sc_store_piece_entry *entry = sc_store_table_piece(&store->table, id);
     if (was_left && entry != NULL && atomic_load(&entry->state) <= SC_STORE_PIECE_DOOMED)
         atomic_store(&entry->state, SC_STORE_PIECE_DROPPED);

@@ -17,6 +17,10 @@ bool sc_store_replay_lacks_pages(struct sc_store *store)
 
 void sc_store_heir_end(struct sc_store *store, const char *why)
 {
+    if (sc_store_appends_shared(store)) {
+        sc_store_seal_over(store, why);
+        return;
+    }
     if (store->params.role == SC_STORE_HEIR && atomic_exchange(&store->keeps_space, false))
         SC_LOG(store->params.log, SPEC_LOG_WARN, "%s: this process stays a reader: %s", store->dir,
                why);

@@ -10,14 +10,46 @@
  * and the heir stays a reader.
  * Threads: the thread that follows; loads and lookups run beside it.
  * Tests: tests/unit/store/test_take_over.c, tests/fault/test_processes.c */
+#include "store/log/hints.h"
 #include "store/log/identity.h"
 #include "store/log/log_swap.h"
 #include "store/replay/checkpoint.h"
 #include "store/replay/replay.h"
+#include "store/space/claims.h"
 
 #include <stdio.h>
 
 #define LOOKS_AGAIN 3u /* a damaged frame is restored at the second look */
+
+/* The log was one writer's: other members would not find the segments. */
+static bool is_untold(const struct sc_store *store)
+{
+    bool untold = store->disk.limit_told == 0;
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        untold = untold || !store->disk.segments[i].is_told;
+    return untold;
+}
+
+/* A member takes over from one writer: alone, until the log tells of everything. LOCKED: other
+ * members are here, and do it. */
+static spec_status alone_begin(struct sc_store *store, bool *ret_alone, struct spec_error *reterr)
+{
+    *ret_alone = sc_store_is_member(store) && is_untold(store);
+    if (!*ret_alone)
+        return SPEC_OK;
+    spec_status status = sc_io_file_lock(store->io, store->lock_file, reterr);
+    return status == SPEC_OK ? sc_store_segments_take_over(store, reterr) : status;
+}
+
+static void alone_end(struct sc_store *store)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    spec_status status = sc_store_checkpoint(store, &error); /* it lists the segments */
+    if (status == SPEC_OK)
+        status = sc_io_file_lock_shared(store->io, store->lock_file, &error);
+    if (status != SPEC_OK)
+        sc_store_seal_over(store, error.text);
+}
 
 /* LOCKED: another process writes, or may write. */
 static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
@@ -27,7 +59,9 @@ static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
     (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
     spec_status status =
         sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &store->lock_file, &error);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && sc_store_is_member(store))
+        status = sc_io_file_lock_shared(store->io, store->lock_file, &error);
+    else if (status == SPEC_OK)
         status = sc_io_file_lock(store->io, store->lock_file, &error);
     if (status == SPEC_OK)
         return SPEC_OK;
@@ -54,7 +88,21 @@ static void space_leave(struct sc_store *store)
     pthread_mutex_unlock(&store->log.lock);
 }
 
-/* Nobody appends any more. */
+/* The log was sealed: its next file may have its first name still, if everybody else died. */
+static spec_status seal_pass(struct sc_store *store, struct spec_error *reterr)
+{
+    bool is_again = false;
+    pthread_mutex_lock(&store->log.turn.lock);
+    spec_status status =
+        store->log.seal.is_set ? sc_store_seal_pass(store, &is_again, reterr) : SPEC_OK;
+    pthread_mutex_unlock(&store->log.turn.lock);
+    return status == SPEC_OK && is_again
+               ? sc_fail(reterr, SPEC_E_LOCKED, "%s/log is written anew all the time", store->dir)
+               : status;
+}
+
+/* Nobody appends any more; or all do so beside each other, and reading goes on behind what is read
+ * here. */
 static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
@@ -70,13 +118,20 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
         if (journal->file == NULL || store->follow.is_over || store->follow.is_doubtful)
             return sc_fail(reterr, SPEC_E_STALE, "%s/log cannot be read%s", store->dir,
                            store->follow.is_doubtful ? ": a reset may be lost at its end" : "");
+        if (sc_store_is_member(store) && store->log.seal.is_set) {
+            spec_status status = seal_pass(store, reterr);
+            if (status != SPEC_OK)
+                return status;
+        }
         if (journal->end.offset == end)
             sc_store_follow_end(store);
     } while (journal->end.offset != end || sc_store_follow_again(store));
     if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
         return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
-    sc_store_replay_extent_end(store);
-    space_leave(store);
+    if (!sc_store_is_member(store)) {
+        sc_store_replay_extent_end(store);
+        space_leave(store);
+    }
     return sc_store_is_ours(store, reterr);
 }
 
@@ -94,8 +149,10 @@ static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
     if (status == SPEC_OK)
         status =
             sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_APPEND, &file, reterr);
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && !sc_store_is_member(store))
         status = sc_io_file_size(store->io, file, &journal->file_end, reterr);
+    else if (status == SPEC_OK)
+        journal->file_end = journal->end.offset; /* what is behind it is read before an append */
     if (status != SPEC_OK) {
         if (file != NULL)
             sc_io_file_close(store->io, file);
@@ -106,7 +163,6 @@ static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
     journal->file = file;
     atomic_store(&store->counts.log_bytes, journal->file_end);
     status = sc_store_replay_begin_log(store, reterr);
-    journal->piece_next_read = store->table.piece_next;
     pthread_mutex_unlock(&store->log.lock);
     sc_io_file_close(store->io, followed);
     return status;
@@ -157,6 +213,11 @@ static void begin_writing(struct sc_store *store)
     atomic_store_explicit(&store->can_store, true, memory_order_release);
     pthread_mutex_unlock(&store->log.lock);
     sc_store_pieces_drop(store, NULL, 0); /* writes some of the records; later drops the rest */
+    if (sc_store_is_member(store)) {
+        sc_store_hints_open(store);
+        sc_store_claims_tick(store);
+        return;
+    }
     sc_store_replay_shorten(store);
     sc_store_replay_close(store);
 }
@@ -167,19 +228,29 @@ spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr
     if (store->params.role != SC_STORE_HEIR || sc_store_can_store(store) ||
         !sc_store_keeps_space(store))
         return sc_fail(reterr, SPEC_E_UNSUPPORTED, "%s: this store does not take over", store->dir);
+    bool is_alone = false;
     spec_status status = lock_take(store, reterr);
     if (status != SPEC_OK)
         return status;
     status = log_read(store, &error);
     (void)sc_store_quarantine_release(store, sc_exec_now_ns(store->params.exec));
-    if (status == SPEC_OK)
+    if (status == SPEC_OK && !sc_store_is_member(store))
         status = sc_store_segments_take_over(store, &error);
+    else if (status == SPEC_OK)
+        status = alone_begin(store, &is_alone, &error);
+    if (status == SPEC_E_LOCKED) { /* until they have */
+        sc_io_file_close(store->io, store->lock_file);
+        store->lock_file = NULL;
+        return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
+    }
     if (status == SPEC_OK)
         status = sc_store_notify_open(store, &error);
     if (status == SPEC_OK)
         status = sc_store_identity_upgrade(store, &error);
     if (status == SPEC_OK)
         status = log_take(store, &error);
+    if (status == SPEC_OK && sc_store_is_member(store) && store->members == NULL)
+        status = sc_fail(&error, SPEC_E_LOCKED, "16 processes store here, and no more can");
     if (status != SPEC_OK) {
         sc_store_heir_end(store, error.text);
         sc_io_file_close(store->io, store->lock_file);
@@ -187,8 +258,12 @@ spec_status sc_store_take_over(struct sc_store *store, struct spec_error *reterr
         return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
     }
     sc_store_write_budget_take_over(store);
-    sc_store_log_new_remove(store);
-    sc_store_write_budget_file_remove(store);
+    if (!sc_store_is_member(store)) {
+        sc_store_log_new_remove_all(store);
+        sc_store_write_budget_file_remove(store);
+    }
     begin_writing(store);
+    if (is_alone)
+        alone_end(store);
     return SPEC_OK;
 }

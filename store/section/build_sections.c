@@ -459,7 +459,7 @@ void sc_store_build_missed(struct sc_store *store, uint64_t extent_id)
 static void permutation_start(struct sc_store *store, bool wanted, uint64_t bytes_per_s)
 {
     struct sc_store_build *build = store->build;
-    if (build == NULL || store->params.permutation.span_rows == 0)
+    if (build == NULL || store->params.permutation.span_rows == 0 || sc_store_is_member(store))
         return;
     pthread_mutex_lock(&store->disk.lock);
     build->order_wanted = build->order_wanted || wanted;

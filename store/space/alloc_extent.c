@@ -54,6 +54,8 @@ spec_status sc_store_extent_alloc(struct sc_store *store, uint64_t stride, uint6
     if (fits && !parts_take(store, stride, quant_stride, parts, ret_part_count))
         fits = sc_store_quarantine_release_some(store, now_ns, SC_STORE_RELEASE_MAX) > 0 &&
                parts_take(store, stride, quant_stride, parts, ret_part_count);
+    for (uint32_t i = 0; fits && i < *ret_part_count; i++)
+        store->disk.segments[parts[i].segment].users++;
     if (fits)
         sc_store_reserve_add(store, sc_store_parts_bytes(parts, *ret_part_count, stride));
     else if (has_log)

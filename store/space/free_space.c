@@ -10,6 +10,7 @@
 #include "store/internal.h"
 #include "store/log/where.h"
 #include "store/rows/quant_blocks.h"
+#include "store/space/claims.h"
 
 #define PAGE             ((uint64_t)SC_IO_PAGE_BYTES)
 #define SEGMENTS_AT_ONCE 16u /* examined per lock hold: 16 x 64 MiB are 4,096 words */
@@ -81,7 +82,7 @@ void sc_store_free_space(struct sc_store *store, struct sc_store_free_space *ret
     for (uint64_t i = 0; i < store->disk.segment_max;) { /* host calls wait for a few at most */
         pthread_mutex_lock(&store->disk.lock);
         for (uint64_t end = i + SEGMENTS_AT_ONCE; i < end && i < store->disk.segment_count; i++) {
-            if (!sc_store_segment_takes(store, i))
+            if (!sc_store_segment_may_take(store, i))
                 continue;
             (void)sc_store_space_fit(&store->disk.space, i, bytes, UINT64_MAX, &pages);
             room.free_bytes += pages * PAGE;
@@ -108,7 +109,7 @@ bool sc_store_layers_fit(struct sc_store *store, uint64_t bytes, uint64_t layers
     for (; room >= SC_STORE_SEGMENT_MIN && count < layers; room -= room < most ? room : most)
         count += (room < most ? room : most) / bytes;
     for (uint64_t i = 0; i < store->disk.segment_count && count < layers; i++)
-        if (sc_store_segment_takes(store, i))
+        if (sc_store_segment_may_take(store, i))
             count += sc_store_space_fit(&store->disk.space, i, bytes, layers - count, &pages);
     return count >= layers;
 }

@@ -481,6 +481,7 @@ void sc_store_pages_forget(struct sc_store *store)
         if (map->segments[i].page_count > 0)
             sc_store_space_clear(map, i);
     store->disk.extent_bytes = 0;
+    store->extents_retake(store);
     atomic_store(&store->counts.quantised_bytes, 0);
     pthread_mutex_unlock(&store->disk.lock);
 }
@@ -500,7 +501,7 @@ void sc_store_extent_unplace(struct sc_store *store, uint64_t id)
 
 void sc_store_extent_placed(struct sc_store *store, uint64_t extent)
 {
-    if (!sc_store_keeps_space(store) || sc_store_can_store(store))
+    if (!sc_store_keeps_space(store) || !sc_store_follows(store))
         return;
     pthread_mutex_lock(&store->disk.lock);
     sc_store_table_extent(&store->table, extent)->is_unplaced = false;
@@ -707,35 +708,56 @@ static uint64_t dropped_end(struct sc_store *store, const uint64_t *pieces, uint
     return sc_store_quarantine_add(store, pieces, count, UINT64_MAX);
 }
 
+/* Log lock held. Lists the LIVE ones, each once. */
+static uint64_t live_list(const struct sc_store *store, const uint64_t *pieces, uint64_t count,
+                          uint64_t *ret_live)
+{
+    uint64_t live_count = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        bool is_listed = false;
+        for (uint64_t j = 0; j < i && !is_listed; j++)
+            is_listed = pieces[j] == pieces[i];
+        if (!is_listed && sc_store_table_live(&store->table, pieces[i]) != NULL)
+            ret_live[live_count++] = pieces[i];
+    }
+    return live_count;
+}
+
+/* Log lock held. */
+static spec_status drops_append(struct sc_store *store, const uint64_t *pieces, uint64_t count)
+{
+    struct sc_store_append append;
+    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
+    sc_store_append_begin(store, &append);
+    for (uint64_t i = 0; i < count; i++) {
+        sc_store_append_frame(&append);
+        sc_store_record_encode_drop(&append.writer, pieces[i], at_ns);
+    }
+    return sc_store_append_commit(store, &append, NULL);
+}
+
 /* Drops up to AT_ONCE pieces in one append. Returns the bytes to be freed. If it fails, the pieces
  * live again after a reopen: they keep their pages until a later drop writes the records. */
 static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     uint64_t dropped[AT_ONCE], dropped_count = 0;
     spec_status status = SPEC_OK;
-    struct sc_store_append append;
-    pthread_mutex_lock(&store->log.lock);
+    sc_store_log_enter(store);
     bool writes = sc_store_can_store(store); /* an heir that takes over lists what it has not */
-    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
-    if (writes)
-        sc_store_append_begin(store, &append);
-    for (uint64_t i = 0; i < count; i++) {
-        if (!piece_void(store, sc_store_table_piece(&store->table, pieces[i])))
-            continue;
-        dropped[dropped_count++] = pieces[i];
-        if (!writes)
-            continue;
-        sc_store_append_frame(&append);
-        sc_store_record_encode_drop(&append.writer, pieces[i], at_ns);
-    }
-    if (writes && dropped_count > 0)
-        status = sc_store_append_commit(store, &append, NULL);
-    for (uint64_t i = 0; i < dropped_count && status != SPEC_OK; i++) {
+    bool waits = sc_store_turn_is_reading(store);
+    do {
+        dropped_count = live_list(store, pieces, count, dropped);
+        if (writes && !waits && dropped_count > 0)
+            status = drops_append(store, dropped, dropped_count);
+    } while (sc_store_log_again(store, &status, NULL));
+    for (uint64_t i = 0; i < dropped_count; i++)
+        (void)piece_void(store, sc_store_table_piece(&store->table, dropped[i]));
+    for (uint64_t i = 0; i < dropped_count && writes && (waits || status != SPEC_OK); i++) {
         sc_store_table_piece(&store->table, dropped[i])->next = store->log.unwritten;
         store->log.unwritten = (uint32_t)dropped[i];
     }
-    pthread_mutex_unlock(&store->log.lock);
-    if (!writes || dropped_count == 0)
+    sc_store_log_leave(store);
+    if (!writes || waits || dropped_count == 0)
         return 0;
     if (status != SPEC_OK) {
         sc_store_pause(store, status, "dropping");
@@ -747,29 +769,28 @@ static uint64_t drop_some(struct sc_store *store, const uint64_t *pieces, uint64
 /* Writes drop records that an earlier append failed to write. Returns the bytes to be freed. */
 static uint64_t drop_again(struct sc_store *store)
 {
-    uint64_t again[AT_ONCE], count = 0, void_count = 0;
+    uint64_t again[AT_ONCE], listed[AT_ONCE], count, void_count;
     const struct sc_store_piece_entry *piece;
-    spec_status status = SPEC_OK;
-    struct sc_store_append append;
-    pthread_mutex_lock(&store->log.lock);
-    uint64_t at_ns = sc_exec_wall_ns(store->params.exec);
-    uint32_t id = store->log.unwritten;
-    if (id != 0)
-        sc_store_append_begin(store, &append);
-    for (; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
-        piece = sc_store_table_piece(&store->table, id);
-        sc_store_append_frame(&append);
-        sc_store_record_encode_drop(&append.writer, id, at_ns);
-        if (piece->extent != 0)
-            again[count++] = id;
-        else
-            void_count++;
-    }
-    if (count + void_count > 0)
-        status = sc_store_append_commit(store, &append, NULL);
+    spec_status status;
+    uint32_t id;
+    sc_store_log_enter(store);
+    do {
+        count = void_count = 0;
+        status = sc_store_turn_is_reading(store) ? SPEC_E_BUSY : SPEC_OK;
+        for (id = store->log.unwritten; id != 0 && count + void_count < AT_ONCE; id = piece->next) {
+            piece = sc_store_table_piece(&store->table, id);
+            listed[count + void_count] = id;
+            if (piece->extent != 0)
+                again[count++] = id;
+            else
+                void_count++;
+        }
+        if (status == SPEC_OK && count + void_count > 0)
+            status = drops_append(store, listed, count + void_count);
+    } while (sc_store_log_again(store, &status, NULL));
     if (status == SPEC_OK)
         store->log.unwritten = id;
-    pthread_mutex_unlock(&store->log.lock);
+    sc_store_log_leave(store);
     if (status != SPEC_OK)
         return 0;
     sc_store_log_unreserve(store, void_count * SC_STORE_DROP_BYTES);
@@ -787,6 +808,17 @@ uint64_t sc_store_pieces_drop_bytes(struct sc_store *store, const uint64_t *piec
 void sc_store_pieces_drop(struct sc_store *store, const uint64_t *pieces, uint64_t count)
 {
     (void)sc_store_pieces_drop_bytes(store, pieces, count);
+}
+
+void sc_store_piece_void(struct sc_store *store, uint64_t id)
+{
+    pthread_mutex_lock(&store->log.lock);
+    struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, id);
+    if (piece_void(store, piece) && sc_store_can_store(store)) {
+        piece->next = store->log.unwritten;
+        store->log.unwritten = (uint32_t)id;
+    }
+    pthread_mutex_unlock(&store->log.lock);
 }
 
 void sc_store_piece_drop(struct sc_store *store, uint64_t piece)

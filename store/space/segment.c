@@ -19,6 +19,7 @@
 #include "store/log/where.h"
 #include "store/space/tier.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +33,11 @@ _Static_assert(PAGE == SC_STORE_SPACE_PAGE_BYTES, "one page size");
 
 /* ---- Open ----------------------------------------------------------------------------------- */
 
-static void segment_path(const struct sc_store *store, uint32_t number,
-                         char path[SC_LIMIT_PATH_BYTES + 64])
+void sc_store_segment_path(const struct sc_store *store, uint32_t number,
+                           char ret_path[SC_LIMIT_PATH_BYTES + 64])
 {
-    (void)snprintf(path, SC_LIMIT_PATH_BYTES + 64, "%s/" SEGMENT_PREFIX "%08" PRIx32, store->dir,
-                   number);
+    (void)snprintf(ret_path, SC_LIMIT_PATH_BYTES + 64, "%s/" SEGMENT_PREFIX "%08" PRIx32,
+                   store->dir, number);
 }
 
 /* Segment numbers in the directory: counted first, then collected. */
@@ -93,7 +94,7 @@ static spec_status segment_open_file(struct sc_store *store, uint32_t number,
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
     uint64_t bytes;
-    segment_path(store, number, path);
+    sc_store_segment_path(store, number, path);
     spec_status status = sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE | SC_IO_OPEN_DIRECT,
                                          &segment->file, reterr);
     if (status != SPEC_OK)
@@ -171,7 +172,7 @@ static void surplus_remove(struct sc_store *store)
     for (; store->disk.surplus_count > 0; store->disk.surplus_count--) {
         struct sc_store_segment *segment =
             &store->disk.segments[store->disk.segment_count + store->disk.surplus_count - 1];
-        segment_path(store, segment->number, path);
+        sc_store_segment_path(store, segment->number, path);
         if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
             store->disk.segment_bytes += sc_store_up(segment->bytes, PAGE);
         *segment = (struct sc_store_segment){0};
@@ -191,7 +192,7 @@ static spec_status segments_measure(struct sc_store *store, const struct listing
     for (uint64_t i = 0; i < listing->count && status == SPEC_OK; i++) {
         struct sc_io_file *file;
         uint64_t bytes = 0;
-        segment_path(store, listing->numbers[i], path);
+        sc_store_segment_path(store, listing->numbers[i], path);
         status = sc_io_file_open(store->io, path, 0, &file, reterr);
         if (status != SPEC_OK)
             break;
@@ -302,7 +303,7 @@ spec_status sc_store_segment_follow(struct sc_store *store, uint32_t number, boo
     struct sc_store_segment *segment = &store->disk.segments[store->disk.segment_count];
     bool keeps = sc_store_keeps_space(store);
     uint64_t bytes;
-    segment_path(store, number, path);
+    sc_store_segment_path(store, number, path);
     spec_status status =
         sc_io_file_open(store->io, path, SC_IO_OPEN_DIRECT | (keeps ? SC_IO_OPEN_WRITE : 0),
                         &segment->file, reterr);
@@ -446,7 +447,7 @@ void sc_store_segments_trim(struct sc_store *store)
             return;
         if (segment->state != SC_STORE_SEGMENT_READY || map->free_pages != map->page_count)
             continue;
-        segment_path(store, segment->number, path);
+        sc_store_segment_path(store, segment->number, path);
         if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
             continue;
         sc_io_file_close(store->io, segment->file);
@@ -475,8 +476,11 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
         return false;
     if (index == store->disk.segment_count)
         store->disk.segment_count++;
+    uint32_t number = SC_STORE_SEGMENT_NUMBERS; /* a member's has one with its record */
+    if (!sc_store_is_member(store))
+        number = store->disk.number_next++;
     store->disk.segments[index] = (struct sc_store_segment){
-        .number = store->disk.number_next++, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
+        .number = number, .state = SC_STORE_SEGMENT_WANTED, .bytes = bytes};
     store->disk.segment_bytes += bytes;
     sc_store_space_add(&store->disk.space, index, bytes / PAGE);
     *ret_index = index;
@@ -486,6 +490,10 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
 bool sc_store_segment_takes(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
+    if (sc_store_is_member(store)) /* claims.c has claimed it ahead */
+        return segment->state == SC_STORE_SEGMENT_WANTED ||
+               (segment->state == SC_STORE_SEGMENT_READY && segment->is_claimed &&
+                !segment->is_stale);
     if (segment->state != SC_STORE_SEGMENT_READY || segment->is_claimed)
         return segment->state == SC_STORE_SEGMENT_READY ||
                segment->state == SC_STORE_SEGMENT_WANTED;
@@ -579,6 +587,7 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
     *ret_part_count = count;
     if (layer == layer_count)
         return true;
+    store->disk.claims_wanted = true; /* a member's: the next tick looks for more */
     sc_store_parts_free(store, parts, count, stride);
     return false;
 }
@@ -602,7 +611,8 @@ void sc_store_pause(struct sc_store *store, spec_status status, const char *what
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     pthread_mutex_lock(&store->disk.lock);
     bool says = now_ns >= store->disk.retry_ns;
-    store->disk.retry_ns = now_ns + SC_STORE_RETRY_NS;
+    if (store->disk.retry_ns != UINT64_MAX) /* else a member reads its log from the start */
+        store->disk.retry_ns = now_ns + SC_STORE_RETRY_NS;
     pthread_mutex_unlock(&store->disk.lock);
     if (says)
         SC_LOG(store->params.log, 1, "nothing is stored for %llu s: %s, %s",
@@ -624,7 +634,7 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
-    segment_path(store, number, path);
+    sc_store_segment_path(store, number, path);
     spec_status status = sc_store_is_ours(store, &error);
     if (status == SPEC_OK) /* an existing file is another writer's */
         status = sc_io_file_open(store->io, path,
@@ -640,9 +650,12 @@ static spec_status segment_make(struct sc_store *store, uint32_t number, uint64_
         if (status == SPEC_OK)
             return SPEC_OK;
         sc_io_file_close(store->io, *ret_file);
-        (void)sc_io_unlink(store->io, path, NULL);
+        if (!sc_store_is_member(store)) /* else another may have claimed it, and stores there */
+            (void)sc_io_unlink(store->io, path, NULL);
     }
     *ret_file = NULL;
+    if (sc_store_is_member(store) && (status == SPEC_E_LOCKED || error.sys_errno == EEXIST))
+        return SPEC_E_NO_SPACE; /* we were so slow that another has made it */
     sc_store_count(status == SPEC_E_NO_SPACE ? &store->counts.no_space : &store->counts.io_errors,
                    1);
     if (status == SPEC_E_NO_SPACE) /* existing segments are still filled */
@@ -723,12 +736,15 @@ static void maker_step(struct sc_task *task)
     while (store->disk.segments[index].state != SC_STORE_SEGMENT_WANTED)
         index++; /* it woke this task, which alone ends the state */
     struct sc_store_segment *segment = &store->disk.segments[index];
-    uint32_t number = segment->number;
     uint64_t bytes = segment->bytes;
     pthread_mutex_unlock(&store->disk.lock);
 
-    struct sc_io_file *file;
-    spec_status status = segment_make(store, number, bytes, &file);
+    struct sc_io_file *file = NULL;
+    spec_status status = SPEC_OK;
+    if (sc_store_is_member(store))
+        status = sc_store_segment_record(store, index, NULL);
+    if (status == SPEC_OK)
+        status = segment_make(store, segment->number, bytes, &file);
 
     pthread_mutex_lock(&store->disk.lock);
     struct sc_store_write *waiting = segment->waiting;
@@ -736,6 +752,10 @@ static void maker_step(struct sc_task *task)
     segment->file = file;
     segment->state = status == SPEC_OK ? SC_STORE_SEGMENT_READY : SC_STORE_SEGMENT_FAILED;
     segment->is_claimed = status == SPEC_OK;
+    if (status != SPEC_OK && segment->is_told) { /* any member finishes it later */
+        segment->state = SC_STORE_SEGMENT_TOLD;
+        segment->told_ns = sc_exec_now_ns(store->params.exec);
+    }
     if (status != SPEC_OK)
         sc_store_segment_leave(store, index);
     store->disk.maker_posted = false;

@@ -11,7 +11,8 @@ enum sc_store_segment_state {
     SC_STORE_SEGMENT_ABSENT,
     SC_STORE_SEGMENT_WANTED, /* the maker task will create its file */
     SC_STORE_SEGMENT_READY,
-    SC_STORE_SEGMENT_FAILED /* no file; removed with its last extent */
+    SC_STORE_SEGMENT_FAILED, /* no file; removed with its last extent */
+    SC_STORE_SEGMENT_TOLD    /* a member's: a record tells of it; its file is not open here */
 };
 
 #define SC_STORE_FOLLOWED_SEGMENTS 65536u /* open ones of a reader: 4 TiB at 64 MiB each */
@@ -30,7 +31,11 @@ struct sc_store_segment {
     uint32_t number, state; /* state: enum sc_store_segment_state */
     uint64_t bytes;
     bool is_claimed;   /* nobody else writes to it (sc_io_file_claim) */
+    bool is_stale;     /* a member's: the log was not read on since */
+    bool is_told;      /* a record tells of it */
+    uint32_t users;    /* a member's: extents that are being written there */
     uint64_t claim_ns; /* executor's clock: tried again then */
+    uint64_t told_ns;  /* executor's clock: when its record was read */
     struct sc_io_file *file;
     struct sc_store_write *waiting;
 };
@@ -42,12 +47,17 @@ struct sc_store_disk {
     pthread_mutex_t lock;
     struct sc_store_space space;
     struct sc_store_segment *segments; /* [segment_max] */
-    uint64_t segment_max, bytes_max;   /* constant after open; bytes_max: this rank's disk_bytes */
-    uint64_t segment_count;            /* indices in use are below */
-    uint64_t segment_begin;            /* searches start here and wrap around */
-    uint64_t segment_bytes;            /* of all segments, WANTED included */
-    uint64_t surplus_count;            /* open: segments above disk_bytes */
-    bool surplus_cuts;                 /* open: the last segment's end is above disk_bytes */
+    uint64_t segment_max;              /* constant after open */
+    uint64_t bytes_max;                /* this rank's disk_bytes; a member's follows the log */
+    uint64_t limit_told;               /* a writer's open: that of the log; 0: none */
+    bool tells_wrong;       /* a writer's open: the log tells of segments that are not so */
+    bool claims_wanted;     /* rows found no place */
+    uint64_t claims_ns;     /* executor's clock: claims are looked at then */
+    uint64_t segment_count; /* indices in use are below */
+    uint64_t segment_begin; /* searches start here and wrap around */
+    uint64_t segment_bytes; /* of all segments, WANTED included */
+    uint64_t surplus_count; /* open: segments above disk_bytes */
+    bool surplus_cuts;      /* open: the last segment's end is above disk_bytes */
     /* After a segment's ENOSPC: total space, valid until; no new segment before device_retry_ns. */
     uint64_t device_bytes, device_until_ns, device_retry_ns;
     uint64_t extent_bytes; /* taken pages */
@@ -72,6 +82,9 @@ spec_status sc_store_segment_follow(struct sc_store *store, uint32_t number, boo
  * names. STALE: a segment was shortened or removed, or disk_bytes is exceeded. */
 spec_status sc_store_segments_take_over(struct sc_store *store, struct spec_error *reterr);
 void sc_store_segments_close(struct sc_store *store);
+/* Sets the path of a segment's file. */
+void sc_store_segment_path(const struct sc_store *store, uint32_t number,
+                           char ret_path[SC_LIMIT_PATH_BYTES + 64]);
 /* After replay: unlinks segments above disk_bytes, and empty ones while too much is used. */
 void sc_store_segments_trim(struct sc_store *store);
 /* Space lock held. Takes parts for all layers of that stride; false: no room, nothing taken. */
@@ -87,6 +100,10 @@ bool sc_store_segment_want(struct sc_store *store, uint64_t pages, uint64_t *ret
 /* Space lock held. Returns true if rows may be placed in the segment: its file is to be made, or
  * this process has claimed it, or can now. A process that was killed may still write into one. */
 bool sc_store_segment_takes(struct sc_store *store, uint64_t index);
+/* Records the WANTED segment before its file is made, under a number that is free. NO_SPACE: the
+ * others have used what disk_bytes allows. No lock held. */
+spec_status sc_store_segment_record(struct sc_store *store, uint64_t index,
+                                    struct spec_error *reterr);
 /* Space lock held. Removes a FAILED segment without taken pages. */
 void sc_store_segment_leave(struct sc_store *store, uint64_t index);
 /* Space lock held. true: the caller posts store->disk.maker after unlocking. WANTED segments are

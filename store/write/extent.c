@@ -129,7 +129,9 @@ static spec_status plan_check(const struct sc_store *store, const struct sc_stor
 static spec_status object_take(struct sc_store *store, const struct sc_store_pass *pass,
                                struct sc_store_extent **ret_extent, struct spec_error *reterr)
 {
-    if (sc_store_erasures_pend(store))
+    /* Beside other members an erasure waits, and covers what is stored until it has run. */
+    if (sc_store_erasures_pend(store) ||
+        (sc_store_is_member(store) && sc_store_erases(store, &pass->salt)))
         return sc_fail(reterr, SPEC_E_BUSY, "%s: an erasure runs", store->dir);
     struct sc_store_extent *extent = sc_store_extent_take(store, pass->order == 0);
     if (extent == NULL)
@@ -178,7 +180,9 @@ static spec_status extent_start(struct sc_store *store, struct sc_store_extent *
     spec_status status =
         sc_store_extent_alloc(store, extent->place.stride, extent->log_bytes, extent->quant_stride,
                               extent->parts, &extent->part_count, reterr);
+    extent->is_placed = status == SPEC_OK;
     if (status == SPEC_OK && !extent_is_begun(store, extent)) {
+        sc_store_extent_leave(extent);
         sc_store_extent_free(store, extent->parts, extent->part_count, extent->place.stride,
                              extent->log_bytes);
         sc_store_quant_due_give(store, extent->quant_stride);
@@ -280,7 +284,36 @@ void sc_store_extent_discard(struct sc_store_extent *extent)
     SC_ASSERT(extent->store->params.poison, extent->ended && atomic_load(&extent->pending) == 0);
     sc_store_write_through_layer_end(extent, 0, 0, 0);
     sc_store_inline_quant_end(extent->live, 0);
-    sc_store_extent_free(extent->store, extent->parts, extent->part_count, extent->place.stride,
-                         extent->log_bytes);
+    sc_store_extent_leave(extent);
+    sc_store_extent_free(extent->store, extent->parts, extent->is_handed ? 0 : extent->part_count,
+                         extent->place.stride, extent->log_bytes);
     sc_store_extent_put(extent);
+}
+
+bool sc_store_extent_hand(struct sc_store *store, uint64_t copy)
+{
+    bool is_found = false;
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint64_t i = 0; i < store->writing.extent_max && !is_found; i++) {
+        struct sc_store_extent *extent = &store->writing.extents[i];
+        is_found = extent->is_begun && !extent->is_section && extent->copy == copy;
+        extent->is_handed = extent->is_handed || is_found;
+    }
+    pthread_mutex_unlock(&store->disk.lock);
+    return is_found;
+}
+
+void sc_store_extents_retake(struct sc_store *store)
+{
+    for (uint64_t i = 0; i < store->writing.extent_max; i++) {
+        const struct sc_store_extent *extent = &store->writing.extents[i];
+        for (uint32_t part = 0; extent->is_placed && part < extent->part_count; part++) {
+            uint64_t pages = sc_store_part_pages(&extent->parts[part], extent->place.stride);
+            bool fits =
+                sc_store_space_take_at(&store->disk.space, extent->parts[part].segment,
+                                       extent->parts[part].offset / SC_IO_PAGE_BYTES, pages);
+            SC_ASSERT(store->params.poison, fits);
+            store->disk.extent_bytes += fits ? pages * SC_IO_PAGE_BYTES : 0;
+        }
+    }
 }

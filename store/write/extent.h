@@ -69,6 +69,8 @@ struct sc_store_extent {
     struct sc_store_salt salt;
     bool is_background; /* compaction or derived section: no host waits for it */
     void *user;
+    bool is_placed; /* counted in its segments' users */
+    bool is_handed; /* guarded by the space lock: sc_store_extent_hand */
     bool is_section; /* a derived section: probe rows, quantised rows, or a permuted copy */
     bool is_raw;     /* derived section of raw bytes; else probe rows */
     struct sc_store_codec_shape codec_shape; /* bits_k 0: not quantised */
@@ -109,6 +111,9 @@ void sc_store_extents_close(struct sc_store *store);
 bool sc_store_extents_idle(const struct sc_store *store);
 /* Takes an extent; NULL if all are in use, or the rest is reserved for beginnings of passes. */
 struct sc_store_extent *sc_store_extent_take(struct sc_store *store, bool is_beginning);
+/* Nothing is written to the extent's segments any more, and no record of it is to come. Before its
+ * places are freed, since a segment may go with its last one. */
+void sc_store_extent_leave(struct sc_store_extent *extent);
 /* Returns the object to its pool; its places stay reserved. */
 void sc_store_extent_put(struct sc_store_extent *extent);
 void sc_store_write_counted(struct sc_store *store, enum sc_store_write_budget_kind kind,
@@ -132,6 +137,13 @@ struct sc_store_write *sc_store_write_await(struct sc_store_extent *extent, uint
                                             uint64_t until_ns);
 /* Completes a write; op->status has its result. */
 void sc_store_write_done(struct sc_store_write *write);
+/* An append of this member was torn behind the record of the extent with that copy number, which is
+ * read now like another's: its pages are the record's, and not freed with the object. Returns false
+ * if it is not this process's. No lock held. */
+bool sc_store_extent_hand(struct sc_store *store, uint64_t copy);
+/* Takes the pages of all extents that are being written in a map that was cleared. Space lock
+ * held. */
+void sc_store_extents_retake(struct sc_store *store);
 
 /* ---- Derived sections (extent.c, extent_commit.c) -------------------------------------------- */
 

@@ -64,8 +64,11 @@ static const struct sc_store_provenance *provenance_of(const struct sc_store_ext
     return commit->provenance != NULL ? commit->provenance : &extent->provenance;
 }
 
+/* Members leave none: they do not compact. */
 static bool leaves_ids(const struct sc_store_extent *extent, const struct sc_store_commit *commit)
 {
+    if (sc_store_is_member(extent->store))
+        return false;
     const struct sc_store_piece_plan *last = &extent->pieces[extent->piece_count - 1];
     uint32_t skip = commit->piece_first + 1 == extent->piece_count ? commit->skip : 0;
     uint64_t chunk = extent->store->params.config->chunk_tokens;
@@ -161,13 +164,11 @@ static void ids_take(struct sc_store *store, const struct ids *ids, uint64_t pie
 {
     struct sc_store_table *table = &store->table;
     uint64_t more = ids->leaves ? 1 : 0;
-    if (ids->extent < table->extent_next) {
-        store->log.journal.pieces_read += piece_count;
+    store->log.journal.pieces_read += piece_count;
+    if (ids->extent < table->extent_next)
         return;
-    }
     table->extent_next = ids->extent + 1 + more;
     table->piece_next = ids->piece + piece_count + more;
-    store->log.journal.piece_next_read += more; /* the free id has no record */
 }
 
 /* Log lock held. The append failed, but a follower may have read it: the ids are never reused. */
@@ -184,7 +185,6 @@ static void ids_void(struct sc_store *store, const struct ids *ids, uint64_t pie
     }
     table->extent_next = ids->extent + 1 + more;
     table->piece_next = ids->piece + piece_count + more;
-    store->log.journal.piece_next_read += piece_count + more;
 }
 
 /* Log lock held; the records are in the log and table room was reserved. */
@@ -198,8 +198,12 @@ static void commit_publish(struct sc_store_extent *extent, const struct sc_store
             sc_store_spaces_add(&store->log.spaces, store->log.spaces.next, &store->shape,
                                 sc_store_record_bytes_space(strlen(store->descriptor)));
         atomic_store(&store->log.space_id, shape->id);
+        if (store->turn_calls != NULL)
+            store->turn_calls->space_appended(store, shape->id);
     }
     ids_take(store, ids, piece_count);
+    if (store->turn_calls != NULL)
+        store->turn_calls->extent_appended(store, ids->extent + 1, ids->piece + piece_count);
     record->parts = extent->parts; /* by index */
     struct sc_store_extent_entry *entry = sc_store_apply_extent(store, ids->extent, record);
     atomic_store(&entry->is_quantising, extent->live != NULL && commit->skip == 0);
@@ -269,7 +273,7 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (status != SPEC_OK)
         return status;
     extent->log_bytes += marks_bytes;
-    pthread_mutex_lock(&store->log.lock);
+    sc_store_log_enter(store);
     /* One more of each, for ids left free. */
     if (!sc_store_table_reserve(&store->table, count + 1, 2, extent->part_count))
         status = sc_fail(reterr, SPEC_E_NO_MEMORY, "table of pieces");
@@ -284,7 +288,8 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
         status = commit_append(extent, commit, &ids, &record, reterr);
         failed = status;
     }
-    if (failed != SPEC_OK) {
+    bool is_lost = failed == SPEC_PENDING;
+    if (failed != SPEC_OK && !sc_store_is_member(store)) {
         ids_void(store, &ids, count);
         if (commit->behind != 0) /* its drop record still needs room */
             extent->log_bytes -= SC_STORE_DROP_BYTES;
@@ -292,7 +297,12 @@ static spec_status commit_run(struct sc_store_extent *extent, const struct sc_st
     if (status == SPEC_OK)
         commit_publish(extent, commit, &ids, &record);
     store->log.has_late = store->log.has_late || (status == SPEC_OK && commit->behind != 0);
-    pthread_mutex_unlock(&store->log.lock);
+    sc_store_log_leave(store);
+    if (is_lost) {
+        extent->log_bytes -= marks_bytes;
+        sc_store_log_unreserve(store, marks_bytes);
+        return SPEC_PENDING;
+    }
     if (status == SPEC_OK) {
         *ret_first_id = ids.piece;
         if (extent->written == NULL) /* compacted rows are counted already */
@@ -328,6 +338,8 @@ spec_status sc_store_extent_commit(struct sc_store_extent *extent,
                          commit->piece_first, extent->piece_count, commit->skip);
     else if (commit->piece_first < extent->piece_count)
         status = commit_run(extent, commit, &first_id, reterr);
+    if (status == SPEC_PENDING)
+        return status;
     if (status != SPEC_OK || first_id == 0) { /* failed, or all rows are stored elsewhere */
         sc_store_extent_discard(extent);
         *ret_first_id = status == SPEC_OK ? 0 : *ret_first_id;
@@ -382,6 +394,8 @@ static spec_status derived_append(struct sc_store_extent *extent, struct sc_stor
     struct sc_store_append append;
     if (entry->live_count == 0)
         return sc_fail(reterr, SPEC_E_DROPPED, "its pieces are void");
+    if (sc_store_is_member(store) && atomic_load(place) != NULL)
+        return sc_fail(reterr, SPEC_E_DROPPED, "another process made it");
     sc_store_append_begin(store, &append);
     sc_store_append_frame(&append);
     sc_store_record_encode_section(&append.writer, extent_id, &record);
@@ -427,13 +441,15 @@ spec_status sc_store_section_commit(struct sc_store_extent *extent, uint64_t ext
                        "the derived section was not written, or its extent was evicted");
     }
     /* The pages are the extent's now; without a record they stay reserved until it is evicted. */
-    pthread_mutex_lock(&store->log.lock);
-    if (derived->slots == NULL)
-        status = derived_append(extent, derived, extent_id, reterr);
-    else /* its record follows: sc_store_permutation_commit */
-        status = permutation_publish(store, sc_store_table_extent(&store->table, extent_id),
-                                     derived, reterr);
-    pthread_mutex_unlock(&store->log.lock);
+    sc_store_log_enter(store);
+    do {
+        if (derived->slots == NULL)
+            status = derived_append(extent, derived, extent_id, reterr);
+        else /* its record follows: sc_store_permutation_commit */
+            status = permutation_publish(store, sc_store_table_extent(&store->table, extent_id),
+                                         derived, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    sc_store_log_leave(store);
     if (status != SPEC_OK && status != SPEC_E_DROPPED)
         sc_store_pause(store, status, "writing the log");
     sc_store_log_unreserve(store, extent->log_bytes);

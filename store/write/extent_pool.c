@@ -98,11 +98,27 @@ struct sc_store_extent *sc_store_extent_take(struct sc_store *store, bool is_beg
     return extent;
 }
 
+/* Space lock held. */
+static void segments_leave(struct sc_store_extent *extent)
+{
+    for (uint32_t i = 0; extent->is_placed && i < extent->part_count; i++)
+        extent->store->disk.segments[extent->parts[i].segment].users--;
+    extent->is_placed = false;
+}
+
+void sc_store_extent_leave(struct sc_store_extent *extent)
+{
+    pthread_mutex_lock(&extent->store->disk.lock);
+    segments_leave(extent);
+    pthread_mutex_unlock(&extent->store->disk.lock);
+}
+
 void sc_store_extent_put(struct sc_store_extent *extent)
 {
     struct sc_store *store = extent->store;
     pthread_mutex_lock(&store->disk.lock);
-    extent->is_begun = false;
+    segments_leave(extent);
+    extent->is_begun = extent->is_handed = false;
     extent->next = store->writing.extents_free;
     store->writing.extents_free = extent;
     store->writing.extent_free_count++;

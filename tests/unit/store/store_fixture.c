@@ -82,7 +82,10 @@ void world_on_written(struct sc_store_extent *extent, spec_status status, void *
     if (status != SPEC_OK || pass->discards)
         sc_store_extent_discard(extent);
     else
-        pass->status = sc_store_extent_commit(extent, &pass->commit, &pass->first_id, &pass->error);
+        do { /* PENDING: another member was faster */
+            pass->status =
+                sc_store_extent_commit(extent, &pass->commit, &pass->first_id, &pass->error);
+        } while (pass->status == SPEC_PENDING);
     struct sc_exec *exec = world->exec;
     atomic_store(&pass->done, 1);
     sc_exec_wake(exec, &pass->done);
