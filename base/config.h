@@ -138,6 +138,7 @@ struct sc_config {
     uint32_t admit;                 /* "store.admit": enum sc_config_admit */
     uint32_t evict_policy;          /* "evict.policy": enum sc_policy (base/policy.h) */
     uint32_t allow_shared;          /* "store.allow_shared": "no" (0) | "yes" (1) */
+    uint32_t writers;               /* "store.writers": "one" (0) | "many" (1) */
     uint32_t allow_network_fs;      /* "store.allow_network_fs": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */

@@ -17,6 +17,9 @@
 #include "plugin/select/select.h"
 #include "plugin/select/upper_bus.h"
 
+#define JOIN_NS      UINT64_C(3000000000) /* for another process that opens the store */
+#define JOIN_STEP_NS UINT64_C(5000000)
+
 static spec_status check_params(const struct spec_open_params *params, struct spec_error *reterr)
 {
     if (params->config == NULL)
@@ -106,12 +109,12 @@ static spec_status make_pools(spec_connector *conn, struct spec_error *reterr)
         sc_alloc_array(&conn->alloc, SC_LIMIT_TICKETS, sizeof(*conn->tickets.slots));
     conn->notify_queue.epoch_told =
         sc_alloc_array(&conn->alloc, conn->ranks.count, sizeof(*conn->notify_queue.epoch_told));
-    if (!sc_plugin_can_store(conn))
+    if (sc_plugin_follows(conn))
         conn->grace.ring =
             sc_alloc_array(&conn->alloc, SC_PLUGIN_GRACE_ENTRIES, sizeof(*conn->grace.ring));
     if (conn->requests.slots == NULL || conn->tickets.slots == NULL ||
         conn->notify_queue.epoch_told == NULL ||
-        (!sc_plugin_can_store(conn) && conn->grace.ring == NULL))
+        (sc_plugin_follows(conn) && conn->grace.ring == NULL))
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu32 " requests", conn->config.max_requests);
     static spec_status (*const MAKES[])(spec_connector *, struct spec_error *) = {
         make_requests,
@@ -140,19 +143,54 @@ static spec_status open_as(spec_connector *conn, uint32_t role, struct sc_store_
     return sc_store_open(params, &conn->store, reterr);
 }
 
+/* Another process has the store alone for as long as an open takes, if both begin together. */
+static void join_wait(spec_connector *conn)
+{
+    _Atomic uint32_t never = 0;
+    const uint64_t end_ns = sc_exec_now_ns(conn->exec) + JOIN_NS;
+    spec_status status = SPEC_E_LOCKED;
+    for (uint64_t now_ns; !sc_store_stores(conn->store) && status == SPEC_E_LOCKED &&
+                          (now_ns = sc_exec_now_ns(conn->exec)) < end_ns;) {
+        (void)sc_exec_wait(conn->exec, &never, 0, now_ns + JOIN_STEP_NS);
+        status = sc_store_take_over(conn->store, NULL);
+    }
+}
+
+/* store.writers is many. A process that finds no place among them, or another that has the store
+ * alone, reads. */
+static spec_status open_member(spec_connector *conn, uint32_t role, struct sc_store_params *params,
+                               struct spec_error *reterr)
+{
+    params->shares = conn->ranks.is_member = true;
+    spec_status status = open_as(conn, SC_STORE_HEIR, params, reterr);
+    if (status == SPEC_OK && role == SPEC_ROLE_WRITER)
+        join_wait(conn);
+    if (status != SPEC_OK || !sc_store_stores(conn->store))
+        return status == SPEC_OK && role == SPEC_ROLE_WRITER
+                   ? sc_fail(reterr, SPEC_E_LOCKED,
+                             "%s: another process has the store alone, or 16 store in it",
+                             conn->config.path)
+                   : status;
+    conn->ranks.role = SPEC_ROLE_WRITER;
+    conn->ranks.takes_over = false;
+    return SPEC_OK;
+}
+
 /* AUTO: if another process is the rank's writer, becomes a reader that takes over later. */
 static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_store_params *params,
                              struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    bool reads = role == SPEC_ROLE_READER;
-    spec_status status = open_as(conn, reads ? SC_STORE_READER : SC_STORE_WRITER, params, &error);
-    if (status == SPEC_E_LOCKED && role == SPEC_ROLE_AUTO) {
+    bool reads = role == SPEC_ROLE_READER, is_member = !reads && conn->config.writers != 0;
+    spec_status status =
+        is_member ? open_member(conn, role, params, &error)
+                  : open_as(conn, reads ? SC_STORE_READER : SC_STORE_WRITER, params, &error);
+    if (status == SPEC_E_LOCKED && role == SPEC_ROLE_AUTO && !is_member) {
         SC_LOG(&conn->log, SPEC_LOG_INFO, "opens as a reader, until there is no writer: %s",
                error.text);
         status = open_as(conn, SC_STORE_HEIR, params, &error);
     }
-    if (status != SPEC_OK && conn->ranks.takes_over) {
+    if (status != SPEC_OK && conn->ranks.takes_over && !is_member) {
         SC_LOG(&conn->log, SPEC_LOG_WARN, "stays a reader: %s", error.text);
         status = open_as(conn, SC_STORE_READER, params, &error);
     }

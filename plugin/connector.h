@@ -203,7 +203,8 @@ struct spec_connector {
     struct sc_plugin_tick tick;
 };
 
-/* Returns true if this process is the rank's writer; once true, always. Any thread. */
+/* Returns true if this process stores; once true, always, but for a member that could not follow
+ * the others. Any thread. */
 static inline bool sc_plugin_can_store(const spec_connector *conn)
 {
     return atomic_load_explicit(&conn->ranks.role, memory_order_acquire) == SPEC_ROLE_WRITER;
@@ -213,6 +214,13 @@ static inline bool sc_plugin_can_store(const spec_connector *conn)
 static inline bool sc_plugin_may_store(const spec_connector *conn)
 {
     return sc_plugin_can_store(conn) || conn->ranks.takes_over;
+}
+
+/* Returns true if other processes may append to the rank's log, which this one follows: a reader or
+ * a member. Any thread. */
+static inline bool sc_plugin_follows(const spec_connector *conn)
+{
+    return conn->ranks.is_member || !sc_plugin_can_store(conn);
 }
 
 static inline const struct sc_plugin_shape *sc_plugin_shape_of(const spec_connector *conn,

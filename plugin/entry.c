@@ -300,7 +300,7 @@ static spec_status entry_stats(spec_connector *conn, struct spec_stats *ret_stat
     stats.poisoned = atomic_load_explicit(&conn->poison.broken, memory_order_relaxed);
     stats.role = conn->ranks.role;
     stats.epoch = atomic_load(&conn->epoch);
-    stats.follow_lag_ns = stats.role == SPEC_ROLE_READER ? sc_plugin_follow_lag_ns(conn) : 0;
+    stats.follow_lag_ns = sc_plugin_follows(conn) ? sc_plugin_follow_lag_ns(conn) : 0;
     stats.log_lines_dropped = sc_counted(&conn->log.dropped);
     stats.chunks = radix.runs;
     stats.index_bytes = radix.bytes;

@@ -43,6 +43,7 @@ enum sc_plugin_refusal {
     SC_REFUSED_ROOM,    /* a pass would evict itself: sc_plugin_evict_admits */
     SC_REFUSED_BUDGET,  /* store.write_budget */
     SC_REFUSED_STAGING, /* an earlier pass lost its end */
+    SC_REFUSED_INTENDED, /* another process stores it (sc_store_intend) */
     SC_REFUSED_BYPASS   /* plugin/index/bypass.h */
 };
 

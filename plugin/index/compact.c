@@ -405,6 +405,8 @@ static struct sc_plugin_compact *compact_make(spec_connector *conn)
 
 bool sc_plugin_compact_some(spec_connector *conn)
 {
+    if (conn->ranks.is_member) /* ids that were left free would be taken by several */
+        return false;
     struct sc_plugin_compact *compact =
         conn->compaction.job != NULL ? conn->compaction.job : compact_make(conn);
     bool more = false;

@@ -27,8 +27,10 @@ static void mark(spec_connector *conn)
     bool reads = !sc_plugin_can_store(conn);
     pthread_mutex_t *lock = reads ? &conn->ranks.follow_lock : &conn->commit_lock;
     pthread_mutex_lock(lock);
+    sc_store_turn_begin(conn->store);
     sc_store_erase_mark(conn->store, on_gone, conn);
-    if (reads)
+    sc_store_turn_end(conn->store);
+    if (sc_plugin_follows(conn))
         sc_plugin_reader_grace_erase(conn);
     pthread_mutex_unlock(lock);
     sc_plugin_kick(conn, SC_JOB_TIDY);
@@ -96,7 +98,7 @@ void sc_plugin_erase_tick(spec_connector *conn)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);
     conn->erase.status = status;
     /* Covers pieces that the log added meanwhile. */
-    if (sc_store_erasures(conn->store) > 0 && !sc_plugin_can_store(conn))
+    if (sc_store_erasures(conn->store) > 0 && sc_plugin_follows(conn))
         mark(conn);
 }
 

@@ -308,6 +308,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
     struct sc_radix_among among;
     bool is_share;
     demand_take(conn);
+    sc_store_claims_tick(conn->store); /* there may be room in a segment that others had */
     sc_store_free_space(conn->store, &before);
     uint64_t bytes = bytes_wanted(conn, &before, &among, &is_share);
     uint64_t runs = runs_wanted(conn, &before);

@@ -38,15 +38,14 @@ spec_status sc_plugin_index_open(spec_connector *conn, struct sc_radix **ret_rad
     return sc_radix_open(&params, ret_radix, reterr);
 }
 
-/* Index lock held. drops_flush logs it; if too many wait, it is logged at once. */
-static void drop_later(spec_connector *conn, uint64_t piece)
+void sc_plugin_piece_drop_later(spec_connector *conn, uint64_t piece)
 {
     uint64_t count = atomic_load_explicit(&conn->index.drop_count, memory_order_relaxed);
     if (count < SC_PLUGIN_DROPS) {
         conn->index.drops[count] = piece;
         atomic_store(&conn->index.drop_count, count + 1);
     } else {
-        sc_store_piece_drop(conn->store, piece);
+        sc_store_piece_void(conn->store, piece); /* the next flush writes its record */
     }
 }
 
@@ -66,7 +65,7 @@ void sc_plugin_drops_flush(spec_connector *conn)
 
 static void piece_removed(const struct sc_radix_segment *segment, void *user)
 {
-    drop_later(user, segment->value.piece);
+    sc_plugin_piece_drop_later(user, segment->value.piece);
 }
 
 bool sc_plugin_index_remove(spec_connector *conn, struct sc_radix_ref last, uint64_t first)
@@ -109,7 +108,7 @@ void sc_plugin_piece_fail(spec_connector *conn, struct sc_radix_ref node, uint64
     struct sc_radix_removal removal = {.removed = piece_removed, .user = conn};
     struct sc_radix_segment run;
     sc_plugin_lock(conn, &conn->index.lock);
-    drop_later(conn, piece);
+    sc_plugin_piece_drop_later(conn, piece);
     /* Otherwise it was compacted since: another piece has its rows. */
     if (sc_radix_get(conn->radix, node, &run) && run.value.piece == piece)
         sc_radix_remove(conn->radix, node, SC_RADIX_PIECE, &removal);
@@ -366,7 +365,7 @@ spec_status sc_plugin_index_save(spec_connector *conn, const struct sc_plugin_sa
         if (status == SPEC_OK)
             status = insert_piece(conn, conn->radix, &insertion, &inserted);
         if (status != SPEC_OK || inserted.new_count == 0)
-            drop_later(conn, id);
+            sc_plugin_piece_drop_later(conn, id);
         else
             sc_store_piece_set_mark(conn->store, id, sc_plugin_mark_of(inserted.last));
         indexed_end = status == SPEC_OK ? piece.end : indexed_end;

@@ -113,6 +113,8 @@ void sc_plugin_unpinned(spec_connector *conn);
 bool sc_plugin_tidy(spec_connector *conn);
 /* The job: touches memory that the index takes next. Returns true if there is more. */
 bool sc_plugin_index_spare(spec_connector *conn);
+/* Index lock held. The piece was removed from the index: drops_flush logs its drop. */
+void sc_plugin_piece_drop_later(spec_connector *conn, uint64_t piece);
 /* Logs drops; commit_lock held. */
 void sc_plugin_drops_flush(spec_connector *conn);
 

@@ -19,15 +19,27 @@
      SPEC_MAINTAIN_BYPASS | SPEC_MAINTAIN_BUILD | MAINTAIN_ERASES)
 #define MAINTAIN_ERASES (SPEC_MAINTAIN_ERASE | SPEC_MAINTAIN_ERASE_SALT)
 
+/* Another member may have written the log anew since the job was asked for. */
+static bool checkpoint_is_due(spec_connector *conn)
+{
+    sc_store_turn_begin(conn->store);
+    bool is_due = sc_store_checkpoint_due(conn->store);
+    sc_store_turn_end(conn->store);
+    return atomic_exchange(&conn->ranks.asks_checkpoint, false) || is_due;
+}
+
 static bool checkpoint_run(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     if (sc_store_erasures(conn->store) > 0) /* it rewrites the log, too */
         return sc_plugin_erase_some(conn);
+    if (conn->ranks.is_member && !checkpoint_is_due(conn))
+        return false;
     sc_baseline_write_all(
         /* a checkpoint keeps the newest of each piece */
         &conn->baseline);
-    if (sc_store_checkpoint(conn->store, &error) != SPEC_OK)
+    spec_status status = sc_store_checkpoint(conn->store, &error);
+    if (status != SPEC_OK && (status != SPEC_E_BUSY || !conn->ranks.is_member))
         SC_LOG(&conn->log, SPEC_LOG_WARN, "checkpoint: %s", error.text);
     if (atomic_load(&conn->compaction.waiting) > 0) /* one may be queued since the copy */
         sc_plugin_kick(conn, SC_JOB_COMPACT);
@@ -89,8 +101,10 @@ spec_status sc_plugin_maintain(spec_connector *conn, const struct spec_maintain_
         return status;
     if ((params.flags & SPEC_MAINTAIN_BYPASS) != 0)
         sc_plugin_bypass(conn, params.deadline_ns);
-    if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0)
+    if ((params.flags & SPEC_MAINTAIN_CHECKPOINT) != 0) {
+        atomic_store(&conn->ranks.asks_checkpoint, true);
         sc_plugin_kick(conn, SC_JOB_CHECKPOINT);
+    }
     if ((params.flags & SPEC_MAINTAIN_EVICT) != 0)
         sc_plugin_evict_ask_least(conn);
     if ((params.flags & SPEC_MAINTAIN_BUILD) != 0)

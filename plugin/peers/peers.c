@@ -33,6 +33,7 @@ struct sc_plugin_peer { /* another rank */
 };
 
 struct dropped {
+    spec_connector *conn;
     uint64_t piece;
     bool has_orphans; /* its children are in the log without drop records so far */
 };
@@ -40,7 +41,11 @@ struct dropped {
 static void dropped_removed(const struct sc_radix_segment *segment, void *user)
 {
     struct dropped *dropped = user;
-    dropped->has_orphans = dropped->has_orphans || segment->value.piece != dropped->piece;
+    bool is_orphan = segment->value.piece != dropped->piece;
+    dropped->has_orphans = dropped->has_orphans || is_orphan;
+    /* A member drops them for all: whoever dropped their parent may not know them. */
+    if (is_orphan && dropped->conn->ranks.is_member && sc_plugin_can_store(dropped->conn))
+        sc_plugin_piece_drop_later(dropped->conn, segment->value.piece);
 }
 
 /* The index's writer. Returns false if the run was removed or compacted into another piece. */
@@ -53,7 +58,7 @@ static bool has_run(struct sc_radix *radix, uint64_t piece, uint64_t mark)
 void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
 {
     spec_connector *conn = user;
-    struct dropped dropped = {.piece = piece};
+    struct dropped dropped = {.conn = conn, .piece = piece};
     struct sc_radix_removal removal = {.removed = dropped_removed, .user = &dropped};
     pthread_mutex_lock(&conn->index.lock);
     if (has_run(conn->radix, piece, mark)) {
@@ -62,6 +67,8 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     }
     conn->index.has_orphans = conn->index.has_orphans || dropped.has_orphans;
     pthread_mutex_unlock(&conn->index.lock);
+    if (dropped.has_orphans && sc_plugin_can_store(conn))
+        sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 
 void sc_plugin_on_epoch(uint64_t epoch, void *user)
@@ -287,7 +294,7 @@ spec_status sc_plugin_peer_recall(spec_connector *conn, const struct sc_plugin_l
 static uint64_t known_ns(const spec_connector *conn)
 {
     uint64_t known = UINT64_MAX;
-    if (!sc_plugin_can_store(conn))
+    if (sc_plugin_follows(conn))
         known = sc_store_follow_now_ns(conn->store);
     for (uint64_t i = 0; i < conn->ranks.peer_count; i++) {
         uint64_t ns = sc_store_follow_now_ns(conn->ranks.peers[i].store);
@@ -348,7 +355,7 @@ void sc_plugin_lease_seed_find(spec_connector *conn)
 
 bool sc_plugin_follow_own(spec_connector *conn)
 {
-    if (sc_plugin_can_store(conn))
+    if (!sc_plugin_follows(conn))
         return false;
     pthread_mutex_lock(&conn->ranks.follow_lock);
     bool more = log_follow(conn, conn->store, conn->ranks.rank, &conn->ranks.follow_status);

@@ -11,12 +11,15 @@
 #define SC_PLUGIN_NOTIFY_QUEUE 256u /* failed ranges to be posted to our rank's writer */
 
 struct sc_plugin_ranks {
-    _Atomic uint32_t role; /* SPEC_ROLE_WRITER or SPEC_ROLE_READER; an heir's changes once */
+    _Atomic uint32_t role; /* SPEC_ROLE_WRITER or SPEC_ROLE_READER; an heir's changes once, a
+                            * member's twice at most */
     /* Set by open, constant after. */
     uint32_t rank, count;
+    bool is_member; /* stores beside other processes that do, and follows what they store */
     struct sc_plugin_peer *peers; /* [peer_count] the other ranks */
     uint64_t peer_count;
 
+    _Atomic bool asks_checkpoint;     /* any thread: the host asked, whether one is due or not */
     _Atomic uint64_t lease_seed;      /* any thread; 0: there is no store yet */
     _Atomic uint64_t pieces_followed; /* any thread; a reader's indexed or void pieces */
 
@@ -24,8 +27,9 @@ struct sc_plugin_ranks {
     spec_status follow_status;   /* guarded by follow_lock: last status logged */
 
     /* The tick's (and open's). */
-    bool takes_over;       /* opened as AUTO: becomes the writer when there is none */
+    bool takes_over;       /* opened as AUTO, or as a member: stores as soon as it may */
     uint64_t take_over_ns; /* executor's clock: tried again then */
+    uint64_t orphans_ns;   /* executor's clock: a member looks for pieces without parents then */
     bool quantises;        /* it took over: what lacks quantised rows gets them when it stores */
 };
 

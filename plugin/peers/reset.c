@@ -31,13 +31,16 @@ static uint64_t epoch_max(uint64_t a, uint64_t b)
 static spec_status raise_writer(spec_connector *conn, uint64_t epoch, struct spec_error *reterr)
 {
     pthread_mutex_lock(&conn->commit_lock);
+    sc_store_turn_begin(conn->store); /* what others store from now on is of the new epoch */
+    bool moves = epoch > sc_store_epoch(conn->store); /* else another member has, and we read it */
     spec_status status = sc_store_epoch_set(conn->store, epoch, reterr);
     sc_plugin_epoch_move(conn, epoch);
-    if (status == SPEC_OK) {
+    if (status == SPEC_OK && moves) {
         pthread_mutex_lock(&conn->index.lock);
         sc_plugin_roots_are_old(conn->radix, &conn->index.old_roots);
         pthread_mutex_unlock(&conn->index.lock);
     }
+    sc_store_turn_end(conn->store);
     pthread_mutex_unlock(&conn->commit_lock);
     return status;
 }

@@ -8,7 +8,8 @@
  * Tests: tests/unit/plugin/test_take_over_tick.c, tests/fault/test_processes.c */
 #include "plugin/connector.h"
 
-#define TRY_NS UINT64_C(100000000)
+#define TRY_NS     UINT64_C(100000000)
+#define ORPHANS_NS UINT64_C(60000000000)
 
 /* As at a writer's open. */
 static void begin_writing(spec_connector *conn)
@@ -22,12 +23,31 @@ static void begin_writing(spec_connector *conn)
     conn->ranks.quantises = true;
 }
 
+/* A member that ended may have dropped a piece, and not what another stored behind it meanwhile. */
+static void orphans_tick(spec_connector *conn, uint64_t now_ns)
+{
+    if (now_ns < conn->ranks.orphans_ns)
+        return;
+    conn->ranks.orphans_ns = now_ns + ORPHANS_NS;
+    sc_plugin_orphans_drop(conn);
+    pthread_mutex_lock(&conn->index.lock);
+    conn->index.has_orphans = false;
+    pthread_mutex_unlock(&conn->index.lock);
+}
+
 void sc_plugin_take_over_tick(spec_connector *conn)
 {
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
     if (conn->ranks.quantises && !sc_store_is_paused(conn->store)) { /* extents can begin */
         conn->ranks.quantises = false;
         sc_store_build_quant(conn->store);
+    }
+    if (conn->ranks.is_member && sc_plugin_can_store(conn) && !sc_store_stores(conn->store))
+        atomic_store(&conn->ranks.role, SPEC_ROLE_READER); /* the store has said why */
+    if (conn->ranks.is_member && sc_plugin_can_store(conn)) {
+        sc_store_claims_tick(conn->store);
+        sc_store_pieces_drop(conn->store, NULL, 0); /* records that could not be written */
+        orphans_tick(conn, now_ns);
     }
     if (!conn->ranks.takes_over || now_ns < conn->ranks.take_over_ns)
         return;
@@ -42,6 +62,7 @@ void sc_plugin_take_over_tick(spec_connector *conn)
     conn->ranks.takes_over = false;
     if (status != SPEC_OK)
         return; /* the store has said why */
-    SC_LOG(&conn->log, SPEC_LOG_INFO, "the writer ended: this process stores from now on");
+    SC_LOG(&conn->log, SPEC_LOG_INFO, "%s: this process stores from now on",
+           conn->ranks.is_member ? "nobody has the store alone any more" : "the writer ended");
     begin_writing(conn);
 }

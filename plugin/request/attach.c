@@ -42,7 +42,7 @@ static spec_status check_lease(const spec_connector *conn, const struct spec_att
  * the index, which has all that the log has delivered by then. */
 static bool may_come(const spec_connector *conn, const struct sc_plugin_lease *lease)
 {
-    bool reads = !sc_plugin_can_store(conn);
+    bool reads = sc_plugin_follows(conn);
     if (lease->rank == conn->ranks.rank) /* compacted pieces follow larger ids */
         return reads && (atomic_load(&conn->ranks.pieces_followed) <= lease->piece ||
                          sc_store_piece_is_left(conn->store, lease->piece));

@@ -114,6 +114,8 @@ static spec_status commit_rows(spec_connector *conn, struct sc_plugin_save *save
     uint64_t first_id;
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = sc_store_extent_commit(save->extent, &commit, &first_id, &error);
+    if (status == SPEC_PENDING)
+        return status;
     if (status != SPEC_OK) {
         sc_log_write_limited(&conn->log, &conn->saves.lost, sc_exec_now_ns(conn->exec),
                              SPEC_LOG_WARN, "store of tokens %" PRIu64 " .. %" PRIu64 " failed: %s",
@@ -190,7 +192,7 @@ static spec_status commit_save(spec_connector *conn, struct sc_plugin_save *save
     return status;
 }
 
-/* commit_lock held. Returns the tickets' status. */
+/* commit_lock held. Returns the tickets' status; PENDING: nothing was decided. */
 static spec_status resolve_save(spec_connector *conn, struct sc_plugin_save *save)
 {
     spec_status status = save->status;
@@ -201,12 +203,27 @@ static spec_status resolve_save(spec_connector *conn, struct sc_plugin_save *sav
         status = commit_save(conn, save);
     else
         sc_store_extent_discard(save->extent);
+    if (status == SPEC_PENDING)
+        return status;
     if (status != SPEC_OK)
         sc_count(&conn->stats.dropped_chunks,
                  sc_plugin_chunk_count(conn, save->first, save->first + save->count));
     if (status == SPEC_E_NO_SPACE && !sc_store_is_paused(conn->store))
         sc_plugin_evict_ask(conn, save->request, save->count);
     return sc_plugin_ticket_status(status);
+}
+
+/* The same on the present log. Beside other processes that store, one of them may be faster: then
+ * the save is resolved anew, because the index has what that one stored. */
+static spec_status resolve_in_turn(spec_connector *conn, struct sc_plugin_save *save)
+{
+    spec_status status;
+    do {
+        sc_store_turn_begin(conn->store);
+        status = resolve_save(conn, save);
+        sc_store_turn_end(conn->store);
+    } while (status == SPEC_PENDING);
+    return status;
 }
 
 /* Lock held. Queues the save if it is written and waits for nothing. */
@@ -332,7 +349,7 @@ static void commit_all(spec_connector *conn)
     while ((save = commit_next(conn)) != NULL) {
         uint64_t place = sc_plugin_evict_place(conn, save->request), rows = save->count;
         pthread_mutex_lock(&conn->commit_lock);
-        spec_status status = resolve_save(conn, save);
+        spec_status status = resolve_in_turn(conn, save);
         pthread_mutex_unlock(&conn->commit_lock);
         end_save(conn, save, status);
         sc_plugin_unpinned(conn);

@@ -249,6 +249,7 @@ static void count_refused(spec_connector *conn, enum sc_plugin_refusal why, uint
         [SC_REFUSED_ROOM] = &conn->stats.dropped_chunks,
         [SC_REFUSED_BUDGET] = &conn->stats.over_budget_chunks,
         [SC_REFUSED_STAGING] = &conn->stats.dropped_chunks,
+        [SC_REFUSED_INTENDED] = &conn->stats.duplicate_chunks,
         [SC_REFUSED_BYPASS] = &conn->stats.bypassed_chunks,
     };
     sc_count(counts[why], sc_plugin_chunk_count(conn, first, end));
@@ -271,6 +272,21 @@ static uint64_t room_admits(spec_connector *conn, const struct sc_plugin_request
     return admitted == count + states ? count : states > 0 ? 0 : admitted;
 }
 
+/* Returns true if another process that stores here is storing the pass's first chunk that no log
+ * has. The rest depends on it, and is stored with the next pass of these tokens. */
+static bool is_intended(spec_connector *conn, const struct sc_plugin_request *request,
+                        const struct sc_chain *chain, uint64_t first)
+{
+    struct sc_chain at = *chain;
+    uint64_t chunk = conn->config.chunk_tokens, end = first - first % chunk + chunk;
+    if (!conn->ranks.is_member)
+        return false;
+    end = end < request->token_count ? end : request->token_count;
+    sc_chain_extend(&at, request->tokens + first, end - first,
+                    (struct sc_marks){request->marks, request->mark_count});
+    return !sc_store_intend(conn->store, sc_chain_at(&at).lo);
+}
+
 /* Returns how many unstored tokens of the pass are stored: limited by admission, eviction, the
  * write budget and earlier refusals of this request. The rest is counted. With states: all or 0. */
 static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *request,
@@ -286,6 +302,12 @@ static uint64_t pass_wanted(spec_connector *conn, struct sc_plugin_request *requ
     bool has_before = first > request->pass_first; /* stored by now */
     if (first > request->refused_from && !has_before) {
         count_refused(conn, request->refused_by, first, pass_end);
+        return 0;
+    }
+    if (seen > 0 && is_intended(conn, request, chain, first)) {
+        count_refused(conn, SC_REFUSED_INTENDED, first, pass_end);
+        refuse_from(request, first, SC_REFUSED_INTENDED);
+        request->step.wanted_end = first;
         return 0;
     }
     uint64_t stay = seen > 0 ? room_admits(conn, request, first, seen) : 0, allowed = stay;
