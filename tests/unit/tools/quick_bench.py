@@ -52,6 +52,12 @@ LINES = {
              (floor("beside: us a tick"), 1)],
     "passes": [(rf"^ +(as fast as memory|{NUMBER} % of the device's rate): kept {NUMBER}", 5),
                (floor("kept / what staging"), 5), (floor("bytes written / kept"), 5)],
+    "members": [(rf"^ +(alone|1|2|4|8)( +{NUMBER}){{9}}$", 10),
+                (rf"^ +[01248]( +{NUMBER}){{8}}$", 5), (rf"^ +[1248]( +{NUMBER}){{5}}$", 4),
+                (floor("8 processes store / one"), 2),
+                (floor("p99 of lookups while 8 processes store"), 1),
+                (floor("8 storing: worst ms"), 1), (floor("full disk: the directory's bytes"), 1),
+                (floor("bytes written / bytes of one copy"), 1), (floor("all cells"), 1)],
     "objects": [(row(n), 2) for n in ("hit warm", "hit cold", "miss warm", "miss cold")]
                + [(rf"^ +{n}: {NUMBER} ns a key \({NUMBER} \.\. {NUMBER}\)$", 2)
                   for n in ("hit warm", "miss cold")]
