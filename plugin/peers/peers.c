@@ -38,13 +38,19 @@ struct dropped {
     bool has_orphans; /* its children are in the log without drop records so far */
 };
 
+/* False while a process opens: its jobs would read what the open still fills. */
+static bool drops_for_all(const spec_connector *conn)
+{
+    return conn->ranks.is_member && sc_plugin_can_store(conn);
+}
+
 static void dropped_removed(const struct sc_radix_segment *segment, void *user)
 {
     struct dropped *dropped = user;
     bool is_orphan = segment->value.piece != dropped->piece;
     dropped->has_orphans = dropped->has_orphans || is_orphan;
     /* A member drops them for all: whoever dropped their parent may not know them. */
-    if (is_orphan && dropped->conn->ranks.is_member && sc_plugin_can_store(dropped->conn))
+    if (is_orphan && drops_for_all(dropped->conn))
         sc_plugin_piece_drop_later(dropped->conn, segment->value.piece);
 }
 
@@ -67,7 +73,7 @@ void sc_plugin_on_drop(uint64_t piece, uint64_t mark, void *user)
     }
     conn->index.has_orphans = conn->index.has_orphans || dropped.has_orphans;
     pthread_mutex_unlock(&conn->index.lock);
-    if (dropped.has_orphans && sc_plugin_can_store(conn))
+    if (dropped.has_orphans && drops_for_all(conn))
         sc_plugin_kick(conn, SC_JOB_TIDY);
 }
 

@@ -49,8 +49,8 @@ spec_status sc_store_turn_read(struct sc_store *store, struct spec_error *reterr
 void sc_store_log_enter(struct sc_store *store)
 {
     sc_store_turn_begin(store);
-    store->log.turn.tries = 0;
     pthread_mutex_lock(&store->log.lock);
+    store->log.turn.tries = 0; /* one writer has no turn: the lock guards it */
 }
 
 bool sc_store_log_again(struct sc_store *store, spec_status *status, struct spec_error *reterr)
