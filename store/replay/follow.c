@@ -37,18 +37,13 @@ static void log_restart(struct sc_store *store)
     journal->end = sc_store_log_start(store);
     sc_store_journal_undamaged(journal);
     journal->head = (struct sc_store_record_head){0};
-    store->follow.rereads = store->replay->generation > 0;
     store->follow.lacks_pages = store->follow.is_second = false;
     store->follow.frame_offset = store->follow.frame_checksum = store->follow.bytes_seen = 0;
     store->follow.searches_left = SC_STORE_SEARCHES_MAX;
     store->follow.refused_bytes = 0;
     store->follow.is_doubtful = false;
     store->log.seal.is_set = false;
-    if (store->replay->extent_open != 0)
-        sc_store_extent_unplace(store, store->replay->extent_open);
-    sc_store_replay_restart(store);
-    if (sc_store_keeps_space(store))
-        sc_store_replay_places_forget(store);
+    store->follow.calls->restart(store);
 }
 
 /* Reads the identity. Another store under the same path voids what is known. */
@@ -65,7 +60,7 @@ static spec_status identity_refresh(struct sc_store *store, bool *ret_found,
         return status;
     if (store->follow.has_identity &&
         memcmp(identity.store_id, store->store_id, sizeof(store->store_id)) != 0)
-        sc_store_replay_forget(store);
+        store->follow.calls->forget(store);
     store->follow.has_identity = true;
     return sc_store_identity_set(store, &identity, reterr);
 }
@@ -130,7 +125,7 @@ static spec_status record_apply(struct sc_store *store, const struct sc_store_fr
     struct sc_store_journal *journal = &store->log.journal;
     const struct sc_store_payload payload = {
         .at = frame->payload, .bytes = frame->payload_bytes, .gap = journal->gap};
-    spec_status status = sc_store_replay_record(store, &payload, NULL, reterr);
+    spec_status status = store->follow.calls->apply(store, &payload, NULL, reterr);
     if (status == SPEC_OK)
         journal->gap = SC_STORE_GAP_NONE;
     return status;
@@ -254,23 +249,7 @@ bool sc_store_follow_again(struct sc_store *store)
 /* Updates what is known after the whole log was applied. */
 static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
-    const struct sc_store_record_head *head = &store->log.journal.head;
-    struct sc_store_replay *replay = store->replay;
-    struct sc_store_table *table = &store->table;
-    if (store->follow.rereads) {
-        store->follow.rereads = false;
-        sc_store_replay_sweep(store, false);
-    }
-    /* Ids below the head's that are not in the log are void. */
-    uint64_t next = replay->piece_base + head->piece_next;
-    pthread_mutex_lock(&store->log.lock);
-    if (next > table->piece_next && next <= SC_STORE_IDS)
-        table->piece_next = next;
-    pthread_mutex_unlock(&store->log.lock);
-    if (replay->piece_next < head->piece_next)
-        replay->piece_next = head->piece_next;
-    if (replay->extent_next < head->extent_next)
-        replay->extent_next = head->extent_next;
+    store->follow.calls->caught_up(store);
     atomic_store(&store->counts.log_bytes, sc_store_appends_shared(store)
                                                ? store->log.journal.file_end
                                                : store->log.journal.end.offset);
@@ -342,9 +321,73 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
     return SPEC_OK;
 }
 
+/* ---- Rows ----------------------------------------------------------------------------------- */
+
+static void rows_restart(struct sc_store *store)
+{
+    store->follow.rereads = store->replay->generation > 0;
+    if (store->replay->extent_open != 0)
+        sc_store_extent_unplace(store, store->replay->extent_open);
+    sc_store_replay_restart(store);
+    if (sc_store_keeps_space(store))
+        sc_store_replay_places_forget(store);
+}
+
+static void rows_caught_up(struct sc_store *store)
+{
+    const struct sc_store_record_head *head = &store->log.journal.head;
+    struct sc_store_replay *replay = store->replay;
+    struct sc_store_table *table = &store->table;
+    if (store->follow.rereads) {
+        store->follow.rereads = false;
+        sc_store_replay_sweep(store, false);
+    }
+    /* Ids below the head's that are not in the log are void. */
+    uint64_t next = replay->piece_base + head->piece_next;
+    pthread_mutex_lock(&store->log.lock);
+    if (next > table->piece_next && next <= SC_STORE_IDS)
+        table->piece_next = next;
+    pthread_mutex_unlock(&store->log.lock);
+    if (replay->piece_next < head->piece_next)
+        replay->piece_next = head->piece_next;
+    if (replay->extent_next < head->extent_next)
+        replay->extent_next = head->extent_next;
+}
+
+static void rows_sealed(struct sc_store *store)
+{
+    sc_store_replay_extent_end(store);
+    sc_store_replay_places_forget(store);
+}
+
+/* What is before an append of our own is complete. */
+static void rows_appended(struct sc_store *store)
+{
+    struct sc_store_replay *replay = store->replay;
+    if (replay->extent_open == 0)
+        return;
+    store->log.turn.extent_ended = replay->extent_open;
+    replay->extent_open = replay->left_open = replay->late_open = 0;
+}
+
+static const struct sc_store_follow_calls rows = {.open = sc_store_replay_open,
+                                                  .restart = rows_restart,
+                                                  .apply = sc_store_replay_record,
+                                                  .caught_up = rows_caught_up,
+                                                  .sealed = rows_sealed,
+                                                  .forget = sc_store_replay_forget,
+                                                  .appended = rows_appended};
+
 /* ---- Interface ------------------------------------------------------------------------------ */
 
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr)
+{
+    return sc_store_follow_open_as(store, &rows, reterr);
+}
+
+spec_status sc_store_follow_open_as(struct sc_store *store,
+                                    const struct sc_store_follow_calls *calls,
+                                    struct spec_error *reterr)
 {
     struct sc_store_journal *journal = &store->log.journal;
     bool is_reader = store->params.role == SC_STORE_READER, more = true;
@@ -353,11 +396,12 @@ spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *rete
         store->disk.segments = sc_alloc_array(store->params.alloc, store->disk.segment_max,
                                               sizeof(*store->disk.segments));
     }
+    store->follow.calls = calls;
     journal->buffer_bytes = SC_STORE_WINDOW_BYTES;
     journal->buffer = sc_alloc(store->params.alloc, journal->buffer_bytes);
     if ((is_reader && store->disk.segments == NULL) || journal->buffer == NULL)
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "following a log");
-    spec_status status = sc_store_replay_open(store, reterr);
+    spec_status status = calls->open(store, reterr);
     /* Behind a torn append the log's end is known at the second look. */
     for (uint32_t look = 0; look < LOOKS_AT_OPEN && sc_store_follow_ns(store) == 0; look++) {
         more = true;
@@ -466,15 +510,11 @@ static spec_status member_follow(struct sc_store *store, struct spec_error *rete
     return status;
 }
 
-/* Log lock held. An append of our own: what is before it is complete. */
+/* Log lock held. */
 static void on_appended(struct sc_store *store)
 {
-    struct sc_store_replay *replay = store->replay;
     store->follow.bytes_seen = 0;
-    if (replay->extent_open == 0)
-        return;
-    store->log.turn.extent_ended = replay->extent_open;
-    replay->extent_open = replay->left_open = replay->late_open = 0;
+    store->follow.calls->appended(store);
 }
 
 static void on_extent_appended(struct sc_store *store, uint64_t extent_next, uint64_t piece_next)

@@ -6,9 +6,12 @@
 
 #include "store/log/record.h"
 
+struct sc_store_follow_calls;
+
 /* A reader's or peer's position in the log. Used by the thread that follows. */
 struct sc_store_follow {
-    bool has_identity, is_over;    /* over: an unknown version, which was reported */
+    const struct sc_store_follow_calls *calls; /* constant after open */
+    bool has_identity, is_over;                /* over: an unknown version, which was reported */
     bool rereads;                  /* reading from the start; what is not found again is void */
     bool lacks_pages;              /* something in it has pages of what is not found again */
     bool is_second;                /* reading it once more, all pages taken anew */
@@ -26,10 +29,34 @@ struct sc_store_follow {
 };
 
 struct sc_store;
+struct sc_store_payload;
+
+/* What following applies records to: rows (follow.c), or objects by key. */
+struct sc_store_follow_calls {
+    spec_status (*open)(struct sc_store *store, struct spec_error *reterr);
+    /* The log is read from its start; what is known stays until it is not found again. */
+    void (*restart)(struct sc_store *store);
+    /* Errors: NO_MEMORY, nothing was applied; VERSION, an unknown type or version. */
+    spec_status (*apply)(struct sc_store *store, const struct sc_store_payload *payload, void *user,
+                         struct spec_error *reterr);
+    /* The whole log was applied. */
+    void (*caught_up)(struct sc_store *store);
+    /* The log goes on in another file, behind a seal. */
+    void (*sealed)(struct sc_store *store);
+    /* Another store is at the path. */
+    void (*forget)(struct sc_store *store);
+    /* A member appended something itself. Log lock held. */
+    void (*appended)(struct sc_store *store);
+};
 
 /* The hooks of a member (store/internal.h). */
 void sc_store_follow_members(struct sc_store *store);
+/* Begins to follow rows. */
 spec_status sc_store_follow_open(struct sc_store *store, struct spec_error *reterr);
+/* Begins to follow something else. */
+spec_status sc_store_follow_open_as(struct sc_store *store,
+                                    const struct sc_store_follow_calls *calls,
+                                    struct spec_error *reterr);
 /* Nobody appends any more, and the last calls found nothing: what was applied is the whole log,
  * whatever bytes are behind it. */
 void sc_store_follow_end(struct sc_store *store);

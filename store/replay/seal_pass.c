@@ -72,8 +72,7 @@ spec_status sc_store_seal_pass(struct sc_store *store, bool *ret_again, struct s
         status = next_open(store, &file, ret_again, reterr);
     if (status != SPEC_OK)
         return status;
-    sc_store_replay_extent_end(store);
-    sc_store_replay_places_forget(store);
+    store->follow.calls->sealed(store);
     pthread_mutex_lock(&store->log.lock);
     struct sc_io_file *old = file_replace(store, file);
     if (!*ret_again)
