@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEFT_MAX 256u /* members die rarely within a checkpoint */
+#define OTHERS_NS 100000000ull /* another member's checkpoint is waited for */
+#define LEFT_MAX  256u         /* members die rarely within a checkpoint */
 
 void sc_store_log_new_path(const struct sc_store *store, uint64_t number, uint64_t place,
                            char ret_path[SC_LIMIT_PATH_BYTES + 64])
@@ -85,6 +86,26 @@ spec_status sc_store_log_new(struct sc_store *store, uint64_t number, struct sc_
                            SC_IO_OPEN_CREATE | SC_IO_OPEN_EXCLUSIVE | SC_IO_OPEN_WRITE |
                                SC_IO_OPEN_APPEND,
                            ret_file, reterr);
+}
+
+spec_status sc_store_log_new_lock(struct sc_store *store, struct sc_io_file **ret_file,
+                                  struct spec_error *reterr)
+{
+    char path[SC_LIMIT_PATH_BYTES + 64];
+    *ret_file = NULL;
+    if (!sc_store_is_member(store))
+        return SPEC_OK;
+    (void)snprintf(path, sizeof(path), "%s/checkpoint.lock", store->dir);
+    spec_status status =
+        sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, ret_file, reterr);
+    if (status != SPEC_OK || sc_io_file_claim(store->io, *ret_file, NULL) == SPEC_OK)
+        return status;
+    sc_io_file_close(store->io, *ret_file);
+    *ret_file = NULL;
+    pthread_mutex_lock(&store->log.lock);
+    store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + OTHERS_NS;
+    pthread_mutex_unlock(&store->log.lock);
+    return sc_fail(reterr, SPEC_E_BUSY, "%s/log: another process writes it anew", store->dir);
 }
 
 spec_status sc_store_log_swap(struct sc_store *store, struct sc_store_log_next *next,

@@ -27,6 +27,10 @@ void sc_store_log_new_path(const struct sc_store *store, uint64_t number, uint64
 /* Creates an empty log.new. Errors: IO, NO_SPACE. */
 spec_status sc_store_log_new(struct sc_store *store, uint64_t number, struct sc_io_file **ret_file,
                              struct spec_error *reterr);
+/* A member writes a new log alone, because two logs are counted. *ret_file: holds the lock until it
+ * is closed; NULL: none is needed. BUSY: another member has it. */
+spec_status sc_store_log_new_lock(struct sc_store *store, struct sc_io_file **ret_file,
+                                  struct spec_error *reterr);
 /* Removes the log that this process's checkpoint `number` wrote in vain. */
 void sc_store_log_new_remove(struct sc_store *store, uint64_t number);
 /* Nobody else has the store: removes what interrupted checkpoints left. */

@@ -23,9 +23,10 @@ spec_status sc_store_seal_first(struct sc_store *store, struct sc_io_file *file,
     return status;
 }
 
-spec_status sc_store_seal_make(struct sc_store *store, struct sc_io_file *file,
-                               const struct sc_store_log_end *end,
-                               struct sc_store_record_seal *ret_seal, struct spec_error *reterr)
+/* Fills in what a seal says of a new log, except its head and pieces. */
+static spec_status seal_make(struct sc_store *store, struct sc_io_file *file,
+                             const struct sc_store_log_end *end,
+                             struct sc_store_record_seal *ret_seal, struct spec_error *reterr)
 {
     *ret_seal = (struct sc_store_record_seal){.place = store->member_place,
                                               .bytes = end->offset,
@@ -33,6 +34,28 @@ spec_status sc_store_seal_make(struct sc_store *store, struct sc_io_file *file,
                                               .chain = end->chain,
                                               .resets = end->resets};
     return sc_store_seal_first(store, file, &ret_seal->first, reterr);
+}
+
+spec_status sc_store_seal_append(struct sc_store *store, struct sc_io_file *file,
+                                 const struct sc_store_log_end *end, uint64_t pieces,
+                                 const struct sc_store_record_head *head, struct spec_error *reterr)
+{
+    struct sc_store_record_seal seal;
+    struct sc_store_append append;
+    spec_status status = seal_make(store, file, end, &seal, reterr);
+    if (status != SPEC_OK)
+        return status;
+    seal.pieces = pieces;
+    seal.head = *head;
+    sc_store_append_begin(store, &append);
+    sc_store_append_frame(&append);
+    sc_store_record_encode_seal(&append.writer, &seal);
+    status = sc_store_append_commit(store, &append, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->log.seal.record = seal;
+    store->log.seal.is_set = true; /* until the swap: if that fails, reading on does it */
+    return SPEC_OK;
 }
 
 spec_status sc_store_seal_name(struct sc_store *store, struct spec_error *reterr)
@@ -70,8 +93,8 @@ void sc_store_seal_over(struct sc_store *store, const char *why)
     atomic_store(&store->keeps_space, false);
     atomic_store(&store->can_store, false);
     pthread_mutex_lock(&store->disk.lock);
-    if (store->disk.segment_max < SC_STORE_FOLLOWED_SEGMENTS) /* the table has room */
-        store->disk.segment_max = SC_STORE_FOLLOWED_SEGMENTS; /* as a reader's */
+    if (store->disk.segment_max < SC_STORE_FOLLOWED_SEGMENTS)  /* the table has room */
+        store->disk.segment_max = SC_STORE_FOLLOWED_SEGMENTS;  /* as a reader's */
     for (uint64_t i = 0; i < store->disk.segment_count; i++) { /* others place rows there */
         struct sc_store_segment *segment = &store->disk.segments[i];
         if (segment->state == SC_STORE_SEGMENT_READY && segment->is_claimed && segment->users == 0)

@@ -22,10 +22,12 @@ struct sc_store_seal {
     struct sc_io_file *old; /* kept for it; or NULL */
 };
 
-/* Fills in what a seal says of a new log, except its head and pieces. Blocks on a read. */
-spec_status sc_store_seal_make(struct sc_store *store, struct sc_io_file *file,
-                               const struct sc_store_log_end *end,
-                               struct sc_store_record_seal *ret_seal, struct spec_error *reterr);
+/* Appends the seal that ends the old log for all members. PENDING: one of them appended to it.
+ * Log lock held. */
+spec_status sc_store_seal_append(struct sc_store *store, struct sc_io_file *file,
+                                 const struct sc_store_log_end *end, uint64_t pieces,
+                                 const struct sc_store_record_head *head,
+                                 struct spec_error *reterr);
 /* Reads the checksum of a log's first frame, which no other log has. */
 spec_status sc_store_seal_first(struct sc_store *store, struct sc_io_file *file,
                                 uint64_t *ret_first, struct spec_error *reterr);

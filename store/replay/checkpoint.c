@@ -38,7 +38,6 @@
 #define DEAD_SHARE  8u             /* least dead share of piece records: 1 / 8 */
 #define SMALL_SHARE 128u           /* of disk_bytes: growth of the log */
 #define SMALL_BYTES (256ull << 10)
-#define OTHERS_NS   100000000ull /* another member's checkpoint is waited for */
 
 /* In the old log: the records of a late extent and of its piece. */
 struct late {
@@ -813,29 +812,6 @@ static spec_status copy_rest(struct copy *copy, struct spec_error *reterr)
     return status;
 }
 
-/* Ends the old log for all members. PENDING: one of them appended to it. Log lock held. */
-static spec_status seal_append(struct copy *copy, const struct sc_store_record_head *head,
-                               struct spec_error *reterr)
-{
-    struct sc_store *store = copy->store;
-    struct sc_store_record_seal seal;
-    struct sc_store_append append;
-    spec_status status = sc_store_seal_make(store, copy->file, &copy->end, &seal, reterr);
-    if (status != SPEC_OK)
-        return status;
-    seal.pieces = copy->piece_count;
-    seal.head = *head;
-    sc_store_append_begin(store, &append);
-    sc_store_append_frame(&append);
-    sc_store_record_encode_seal(&append.writer, &seal);
-    status = sc_store_append_commit(store, &append, reterr);
-    if (status != SPEC_OK)
-        return status;
-    store->log.seal.record = seal;
-    store->log.seal.is_set = true; /* until the swap: if that fails, reading on does it */
-    return SPEC_OK;
-}
-
 /* Copies the rest and replaces the log. Log lock held. */
 static spec_status copy_swap(struct copy *copy, const struct sc_store_record_head *head,
                              struct spec_error *reterr)
@@ -846,7 +822,8 @@ static spec_status copy_swap(struct copy *copy, const struct sc_store_record_hea
     do {
         status = copy_rest(copy, reterr);
         if (status == SPEC_OK && sc_store_is_member(store))
-            status = seal_append(copy, head, reterr);
+            status = sc_store_seal_append(store, copy->file, &copy->end, copy->piece_count, head,
+                                          reterr);
     } while (sc_store_log_again(store, &status, reterr));
     if (status != SPEC_OK)
         return status;
@@ -889,28 +866,6 @@ static void copy_free(struct copy *copy)
     sc_alloc_free(alloc, copy->extent);
     sc_alloc_free(alloc, copy->out);
     sc_alloc_free(alloc, copy->in);
-}
-
-/* A member writes a new log alone, because two logs are counted. *ret_file: with the lock, to be
- * closed. BUSY: another has it. */
-static spec_status turn_of_members(struct sc_store *store, struct sc_io_file **ret_file,
-                                   struct spec_error *reterr)
-{
-    char path[SC_LIMIT_PATH_BYTES + 64];
-    *ret_file = NULL;
-    if (!sc_store_is_member(store))
-        return SPEC_OK;
-    (void)snprintf(path, sizeof(path), "%s/checkpoint.lock", store->dir);
-    spec_status status =
-        sc_io_file_open(store->io, path, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, ret_file, reterr);
-    if (status != SPEC_OK || sc_io_file_claim(store->io, *ret_file, NULL) == SPEC_OK)
-        return status;
-    sc_io_file_close(store->io, *ret_file);
-    *ret_file = NULL;
-    pthread_mutex_lock(&store->log.lock);
-    store->log.journal.retry_ns = sc_exec_now_ns(store->params.exec) + OTHERS_NS;
-    pthread_mutex_unlock(&store->log.lock);
-    return sc_fail(reterr, SPEC_E_BUSY, "%s/log: another process writes it anew", store->dir);
 }
 
 static spec_status copy_run(struct sc_store *store, bool erases, struct spec_error *reterr)
@@ -960,7 +915,7 @@ static spec_status copy_run(struct sc_store *store, bool erases, struct spec_err
 static spec_status checkpoint_run(struct sc_store *store, bool erases, struct spec_error *reterr)
 {
     struct sc_io_file *file = NULL;
-    spec_status status = turn_of_members(store, &file, reterr);
+    spec_status status = sc_store_log_new_lock(store, &file, reterr);
     if (status == SPEC_OK)
         status = copy_run(store, erases, reterr);
     if (file != NULL)
