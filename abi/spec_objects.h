@@ -15,9 +15,13 @@
  * - A stored object is found by later opens of the directory, also after kill -9. After a loss of
  *   power the last objects may be missing. [OBJ-005]
  * - Files never take more than disk_bytes of the configuration. [OBJ-006]
- * - One process at a time opens the objects of a rank: another open is SPEC_E_LOCKED. A directory
- *   holds either objects or the rows of spec_api: an open of the other kind is SPEC_E_CONFIG.
- *   [OBJ-007] */
+ * - Up to 16 processes have the objects of a rank open at once, or one, as the configuration says;
+ *   the next open is SPEC_E_LOCKED. A directory holds either objects or the rows of spec_api: an open
+ *   of the other kind is SPEC_E_CONFIG. [OBJ-007]
+ * - What one of them has stored or removed, the others find, or miss, within 200 ms, also when it was
+ *   killed since. Limits, floors and the order of use hold over all of them; domains, holds, counters
+ *   and events are each one's own. An object that another process removes while it is read is ABSENT.
+ *   [OBJ-009] */
 #ifndef SPEC_OBJECTS_H
 #define SPEC_OBJECTS_H
 
@@ -28,7 +32,7 @@ extern "C" {
 #endif
 
 #define SPEC_OBJECTS_MAJOR 0u /* while 0, a host needs the same minor version */
-#define SPEC_OBJECTS_MINOR 1u
+#define SPEC_OBJECTS_MINOR 2u
 
 #define SPEC_OBJECT_BYTES_MAX   (UINT64_C(256) << 20) /* of a value; at least 1 */
 #define SPEC_KEY_BYTES_MAX      1024u                 /* of a key; at least 1 */
@@ -133,12 +137,13 @@ struct spec_completion {
 };
 
 /* ---- Events and lists ----------------------------------------------------------------------- */
-#define SPEC_EVENT_STORED     1u
-#define SPEC_EVENT_REMOVED    2u
-#define SPEC_EVENT_CLEARED    3u /* all objects of a domain; no key */
-#define SPEC_REMOVED_EVICTED  1u /* reasons of REMOVED */
-#define SPEC_REMOVED_DELETED  2u
-#define SPEC_REMOVED_DAMAGED  3u
+#define SPEC_EVENT_STORED      1u
+#define SPEC_EVENT_REMOVED     2u
+#define SPEC_EVENT_CLEARED     3u /* all objects of a domain; no key */
+#define SPEC_REMOVED_EVICTED   1u /* reasons of REMOVED */
+#define SPEC_REMOVED_DELETED   2u
+#define SPEC_REMOVED_DAMAGED   3u
+#define SPEC_REMOVED_ELSEWHERE 4u /* another process evicted or deleted it */
 
 struct spec_object_event {
     uint64_t sequence;  /* of the store, over all domains, without gaps while it is open. An open
@@ -261,8 +266,8 @@ struct spec_objects_api {
      * finds the object once its status is DONE. [OBJ-053]
      * Returns, errors and blocks: as get. */
     spec_status (*put)(spec_objects *objects, spec_domain domain, const struct spec_keys *keys,
-                       const struct spec_pieces *sources,
-                       const struct spec_transfer_params *params, struct spec_error *reterr);
+                       const struct spec_pieces *sources, const struct spec_transfer_params *params,
+                       struct spec_error *reterr);
 
     /* get and put without waiting. [OBJ-060] Keys, arrays of addresses and sizes, and params are
      * copied. Value memory and ret_status belong to the store until poll returns the completion.

@@ -65,6 +65,8 @@ enum sc_config_backend { SC_BACKEND_AUTO, SC_BACKEND_URING, SC_BACKEND_PREAD };
 
 #define SC_CONFIG_AUTO UINT64_MAX /* a size that open decides */
 
+enum sc_config_writers { SC_WRITERS_AUTO, SC_WRITERS_ONE, SC_WRITERS_MANY };
+
 /* One member per key; config_keys.c has the keys' ranges and defaults. */
 struct sc_config {
     char path[SC_LIMIT_PATH_BYTES]; /* "path": the store's directory; required */
@@ -138,7 +140,7 @@ struct sc_config {
     uint32_t admit;                 /* "store.admit": enum sc_config_admit */
     uint32_t evict_policy;          /* "evict.policy": enum sc_policy (base/policy.h) */
     uint32_t allow_shared;          /* "store.allow_shared": "no" (0) | "yes" (1) */
-    uint32_t writers;               /* "store.writers": "one" (0) | "many" (1) */
+    uint32_t writers;               /* "store.writers": enum sc_config_writers */
     uint32_t allow_network_fs;      /* "store.allow_network_fs": "no" (0) | "yes" (1) */
     uint32_t store_lossy;           /* "store.lossy": "yes" (1) | "no" (0) */
     uint32_t store_pruned;          /* "store.pruned": "no" (0) | "yes" (1) */

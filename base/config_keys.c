@@ -359,11 +359,12 @@ static const struct sc_config_row rows[] = {
       "Whether a store's directory, rank directories and files may belong to another user, or be "
       "writable by group or others. `no`: open is refused with path, owner and mode."},
      CHOICE(allow_shared, "no", "yes")},
-    {{"store.writers", "choice", "one", "\"one\" or \"many\"",
-      "How many processes store into a rank at once. `one`: one does, the others read, and take "
-      "over when it ends. `many`: up to 16, each of which finds what any of them stored; all must "
-      "say so, with the same segment_bytes. See Several processes that store."},
-     CHOICE(writers, "one", "many")},
+    {{"store.writers", "choice", "auto", "\"auto\", \"one\" or \"many\"",
+      "How many processes store into a rank at once. `one`: one does; of rows the others read, and "
+      "take over when it ends, of objects they are refused. `many`: up to 16, each of which finds "
+      "what any of them stored; all must say so, with the same segment_bytes. `auto`: many for "
+      "objects by key, one for rows. See Several processes that store."},
+     CHOICE(writers, "auto", "one", "many")},
     {{"store.allow_network_fs", "choice", "no", "\"no\" or \"yes\"",
       "Whether the store may be on a network or FUSE file system (NFS, SMB, 9P, Ceph, Lustre, "
       "others). Other hosts may not see a writer's lock there. `no`: open is refused with the path "

@@ -98,6 +98,7 @@ struct sc_store {
     struct sc_staging *frames;
     struct sc_store_shape shape;    /* this connector's namespace */
     struct sc_store_replay *replay; /* a writer's during open, a follower's until close */
+    struct sc_store_object_replay *objects; /* of objects by key, until close */
     char *dir;                      /* .../rank-RRRR-of-NNNN */
     struct sc_io_file *lock_file;
     struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */

@@ -77,6 +77,18 @@ void objects_open(struct objects *fx)
     fx->domain = objects_domain(fx, "domain");
 }
 
+bool objects_open_beside(struct objects *fx)
+{
+    fx->store = NULL;
+    spec_status status = objects_try_open(fx);
+    if (status != SPEC_OK)
+        assert_status(status, SPEC_E_LOCKED);
+    assert_true((fx->store != NULL) == (status == SPEC_OK));
+    if (fx->store != NULL)
+        fx->domain = objects_domain(fx, "domain");
+    return fx->store != NULL;
+}
+
 void objects_close(struct objects *fx)
 {
     fx->api->close(fx->store);

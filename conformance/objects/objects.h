@@ -49,6 +49,8 @@ int objects_teardown(void **state);
 spec_status objects_load(struct objects *fx, struct spec_error *reterr);
 spec_status objects_try_open(struct objects *fx);
 void objects_open(struct objects *fx); /* and the domain */
+/* Opens the rank as another process would, and the domain. False: one process has it alone. */
+bool objects_open_beside(struct objects *fx);
 void objects_close(struct objects *fx);
 void objects_reopen(struct objects *fx);
 /* Closes, and opens with these members of the configuration. */
@@ -176,6 +178,6 @@ uint64_t seed_of_run(void); /* SC_SEED of the environment, else 1 */
 extern const struct conf_test CONF_OBJECT_RULES[], CONF_OBJECT_KEYS[], CONF_OBJECT_OPEN[],
     CONF_OBJECT_EXISTS[], CONF_OBJECT_TRANSFER[], CONF_OBJECT_SIZES[], CONF_OBJECT_SUBMIT[],
     CONF_OBJECT_REMOVE[], CONF_OBJECT_REPORTS[], CONF_OBJECT_EVICT[], CONF_OBJECT_DAMAGE[],
-    CONF_OBJECT_CRASH[], CONF_OBJECT_THREADS[], CONF_OBJECT_RANDOM[];
+    CONF_OBJECT_CRASH[], CONF_OBJECT_THREADS[], CONF_OBJECT_RANDOM[], CONF_OBJECT_SHARED[];
 
 #endif

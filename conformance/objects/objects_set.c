@@ -7,11 +7,10 @@
 #include <stdio.h>
 
 static const struct conf_test *const GROUPS[] = {
-    CONF_OBJECT_RULES,   CONF_OBJECT_OPEN,   CONF_OBJECT_KEYS,
-    CONF_OBJECT_EXISTS,  CONF_OBJECT_SIZES,  CONF_OBJECT_TRANSFER,
-    CONF_OBJECT_SUBMIT,  CONF_OBJECT_REMOVE, CONF_OBJECT_REPORTS,
-    CONF_OBJECT_EVICT,   CONF_OBJECT_DAMAGE, CONF_OBJECT_CRASH,
-    CONF_OBJECT_THREADS, CONF_OBJECT_RANDOM, NULL};
+    CONF_OBJECT_RULES,   CONF_OBJECT_OPEN,     CONF_OBJECT_KEYS,   CONF_OBJECT_EXISTS,
+    CONF_OBJECT_SIZES,   CONF_OBJECT_TRANSFER, CONF_OBJECT_SUBMIT, CONF_OBJECT_REMOVE,
+    CONF_OBJECT_REPORTS, CONF_OBJECT_EVICT,    CONF_OBJECT_DAMAGE, CONF_OBJECT_CRASH,
+    CONF_OBJECT_THREADS, CONF_OBJECT_RANDOM,   CONF_OBJECT_SHARED, NULL};
 
 const struct conf_clause CONF_OBJECT_CLAUSES[] = {
     {1, "struct_size, reserved members, errors and forked children follow spec_connector.h"},
@@ -20,8 +19,9 @@ const struct conf_clause CONF_OBJECT_CLAUSES[] = {
     {4, "a get delivers the bytes that were put under that key of that domain, or fails"},
     {5, "stored objects are found by later opens, also after kill -9"},
     {6, "files take at most disk_bytes"},
-    {7, "a second open is LOCKED, and a directory holds objects or rows"},
+    {7, "16 processes open a rank's objects, or one; a directory holds objects or rows"},
     {8, "the table of calls, or NULL for another major version"},
+    {9, "what a process stores and removes, the others find and miss"},
     {10, "counts and lengths of keys outside their range are INVALID"},
     {11, "values are split into pieces of host memory of any alignment"},
     {20, "open opens the store of the configuration for objects"},

@@ -142,28 +142,62 @@ static pid_t child_opens(struct objects *fx, _Atomic int *is_open)
     return pid;
 }
 
-static void obj_007_a_second_process_is_locked_until_the_first_ends(void **state)
+static void obj_007_a_second_process_shares_or_is_locked_until_the_first_ends(void **state)
 {
     struct objects *fx = *state;
     _Atomic int *is_open = memory_shared(sizeof(*is_open));
     int status = 0;
     pid_t pid = child_opens(fx, is_open);
     assert_int_equal(atomic_load(is_open), 1);
-    assert_status(objects_try_open(fx), SPEC_E_LOCKED);
-    assert_null(fx->store);
+    if (objects_open_beside(fx)) {
+        put_done(fx, fx->domain, 1, 1, 100);
+        objects_close(fx);
+    }
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     objects_open(fx);
-    put_done(fx, fx->domain, 1, 1, 100);
+    put_done(fx, fx->domain, 2, 1, 100);
 }
 
-static void obj_007_a_second_open_of_the_process_is_locked(void **state)
+static void obj_007_a_second_open_of_the_process_shares_or_is_locked(void **state)
 {
     struct objects *fx = *state;
     struct objects second = *fx;
-    second.store = NULL;
-    assert_status(objects_try_open(&second), SPEC_E_LOCKED);
-    assert_null(second.store);
+    bool shares = objects_open_beside(&second);
+    put_done(fx, fx->domain, 1, 1, 100);
+    if (shares)
+        objects_close(&second);
+}
+
+static void obj_007_the_seventeenth_is_locked(void **state)
+{
+    enum { MOST = 16 };
+    struct objects *fx = *state;
+    struct objects others[MOST];
+    uint32_t count = 0;
+    for (others[0] = *fx; count < MOST && objects_open_beside(&others[count]); count++)
+        if (count + 1 < MOST)
+            others[count + 1] = *fx;
+    assert_true(count == 1 || count == MOST);
+    assert_status(objects_try_open(fx), SPEC_E_LOCKED);
+    put_done(&others[count - 1], others[count - 1].domain, 1, 1, 100);
+    objects_close(&others[0]); /* its place is free */
+    objects_open(fx);
+    for (uint32_t i = 1; i < count; i++)
+        objects_close(&others[i]);
+}
+
+static void obj_007_one_writer_has_the_store_alone(void **state)
+{
+    struct objects *fx = *state;
+    struct objects second = *fx;
+    fx->extra = second.extra = SMALL ", \"store\": {\"writers\": \"one\"}";
+    spec_status status = objects_try_open(fx);
+    if (status == SPEC_E_CONFIG)
+        conf_skip("the configuration does not know the key");
+    assert_status(status, SPEC_OK);
+    fx->domain = objects_domain(fx, "domain");
+    assert_false(objects_open_beside(&second));
     put_done(fx, fx->domain, 1, 1, 100);
 }
 
@@ -477,8 +511,10 @@ const struct conf_test CONF_OBJECT_OPEN[] = {
     OPENED(obj_003_keys_are_compared_by_value),
     OPENED(obj_003_many_keys_are_not_taken_for_others),
     OPENED(obj_005_objects_are_found_by_later_opens),
-    BARE(obj_007_a_second_process_is_locked_until_the_first_ends),
-    OPENED(obj_007_a_second_open_of_the_process_is_locked),
+    BARE(obj_007_a_second_process_shares_or_is_locked_until_the_first_ends),
+    OPENED(obj_007_a_second_open_of_the_process_shares_or_is_locked),
+    BARE(obj_007_the_seventeenth_is_locked),
+    BARE(obj_007_one_writer_has_the_store_alone),
     BARE(obj_007_ranks_have_files_of_their_own),
     OPENED(obj_007_a_directory_of_objects_is_not_opened_for_rows),
     BARE(obj_007_a_directory_of_rows_is_not_opened_for_objects),

@@ -120,6 +120,7 @@ bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,
         return false;
     memcpy(object->parts, parts, part_count * sizeof(*parts));
     object->part_count = (uint16_t)part_count;
+    object->has_pages = true;
     objects->domains[object->domain].pages += sc_object_pages(object->bytes);
     return true;
 }
@@ -161,6 +162,11 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
         object->is_recorded = true;
         return;
     }
+    if (reason == SPEC_REMOVED_ELSEWHERE) {
+        object->is_recorded = true;
+        sc_objects_event_add(objects, object->domain, id, SPEC_EVENT_REMOVED, reason);
+        return;
+    }
     object->heap_next = objects->unrecorded;
     objects->unrecorded = id;
     if (reason == SPEC_REMOVED_EVICTED) {
@@ -174,23 +180,39 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
     sc_objects_event_add(objects, object->domain, id, SPEC_EVENT_REMOVED, reason);
 }
 
+/* The parts stay, for a get that reads there. */
+static void pages_give(spec_objects *objects, struct sc_object *object)
+{
+    if (!object->has_pages)
+        return;
+    if (object->is_placed)
+        sc_store_object_placed(objects->store, object->parts, object->part_count);
+    sc_store_object_pages_free(objects->store, object->parts, object->part_count);
+    objects->domains[object->domain].pages -= sc_object_pages(object->bytes);
+    object->has_pages = object->is_placed = false;
+    sc_objects_room_came(objects);
+}
+
 void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object)
 {
     if (object->part_count == 0)
         return;
-    sc_store_object_pages_free(objects->store, object->parts, object->part_count);
-    objects->domains[object->domain].pages -= sc_object_pages(object->bytes);
+    pages_give(objects, object);
     if (object->parts != object->first)
         sc_alloc_free(&objects->alloc, object->parts);
     object->parts = NULL;
     object->part_count = 0;
-    sc_objects_room_came(objects);
 }
 
 void sc_catalog_settle(spec_objects *objects, uint32_t id)
 {
     struct sc_object *object = sc_object_of(objects, id);
-    if (!object->is_leaving || !object->is_recorded || object->pins > 0 || object->put != NULL)
+    if (!object->is_leaving || !object->is_recorded || object->put != NULL)
+        return;
+    if (objects->shares &&
+        objects->alone_count == 0) /* whoever has the segment may use them by now */
+        pages_give(objects, object);
+    if (object->pins > 0)
         return;
     sc_catalog_parts_free(objects, object);
     *object = (struct sc_object){0};
@@ -209,6 +231,20 @@ void sc_catalog_unpin(spec_objects *objects, uint32_t id)
     SC_ASSERT(&objects->poison, object->pins > 0);
     object->pins--;
     sc_catalog_settle(objects, id);
+}
+
+void sc_catalog_removed(spec_objects *objects, uint32_t id)
+{
+    struct sc_object *object = sc_object_of(objects, id);
+    enum sc_key_state state = sc_key_entry_state(sc_key_table_entry(&objects->table, id));
+    if (state == SC_KEY_LIVE) {
+        sc_key_table_expel(&objects->table, id);
+        sc_catalog_leave(objects, id, SPEC_REMOVED_ELSEWHERE, true);
+        sc_catalog_settle(objects, id);
+    } else if (object->is_leaving && object->put == NULL) {
+        object->is_recorded = true; /* its removal here waits for a record, and frees the rest */
+        pages_give(objects, object);
+    }
 }
 
 /* ---- Eviction ------------------------------------------------------------------------------- */

@@ -28,6 +28,12 @@ bool sc_objects_domain_is_empty(const struct sc_object_domain *domain)
            domain->pages == 0;
 }
 
+bool sc_objects_domain_may_go(const spec_objects *objects, const struct sc_object_domain *domain)
+{
+    bool is_others = objects->shares && objects->is_open; /* they may have it open */
+    return !is_others && sc_objects_domain_is_empty(domain);
+}
+
 static uint64_t record_bytes(uint32_t identity_bytes)
 {
     return SC_STORE_FRAME_BYTES + 48ull + identity_bytes; /* about */
@@ -53,7 +59,7 @@ static struct sc_object_domain *domain_find(spec_objects *objects, const uint8_t
                    memcmp(domain->identity, identity, bytes) == 0) {
             *ret_is_known = true;
             return domain;
-        } else if (sc_objects_domain_is_empty(domain)) {
+        } else if (sc_objects_domain_may_go(objects, domain)) {
             empty_one = domain;
         }
     }
@@ -129,8 +135,9 @@ static spec_status domain_look(spec_objects *objects, const struct spec_domain_p
     return status;
 }
 
-spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
-                                   struct sc_object_domain **ret_domain, struct spec_error *reterr)
+/* The turn is held. PENDING: another process appended first. */
+static spec_status domain_make(spec_objects *objects, const struct spec_domain_params *params,
+                               struct sc_object_domain **ret_domain, struct spec_error *reterr)
 {
     uint32_t bytes = (uint32_t)params->identity.byte_count, log_id;
     uint8_t *copy;
@@ -150,4 +157,20 @@ spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_doma
     domain_set(objects, *ret_domain, log_id, copy, bytes);
     pthread_mutex_unlock(&objects->lock);
     return SPEC_OK;
+}
+
+spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
+                                   struct sc_object_domain **ret_domain, struct spec_error *reterr)
+{
+    spec_status status = SPEC_PENDING;
+    sc_store_turn_begin(objects->store);
+    for (uint32_t i = 0; status == SPEC_PENDING && i < SC_OBJECT_TRIES; i++) {
+        status = i > 0 ? sc_store_turn_read(objects->store, reterr) : SPEC_OK;
+        if (status == SPEC_OK)
+            status = domain_make(objects, params, ret_domain, reterr);
+    }
+    sc_store_turn_end(objects->store);
+    if (status == SPEC_PENDING)
+        status = sc_fail(reterr, SPEC_E_IO, "domain_open: other processes append all the time");
+    return status;
 }

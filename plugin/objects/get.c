@@ -29,6 +29,11 @@ static void get_deliver(spec_objects *objects, struct sc_object_transfer *transf
 static void get_fail(spec_objects *objects, struct sc_object_transfer *transfer, int32_t status)
 {
     uint32_t id = transfer->entry;
+    if (objects->shares && sc_object_of(objects, id)->is_leaving) { /* its pages are another's */
+        sc_catalog_unpin(objects, id);
+        sc_objects_finish(objects, transfer, SPEC_KEY_ABSENT);
+        return;
+    }
     SC_LOG(&objects->log, SPEC_LOG_WARN, "an object of %" PRIu64 " bytes %s and is removed",
            transfer->bytes, status == SPEC_E_CORRUPT ? "failed verification" : "cannot be read");
     object_damaged(objects, id);

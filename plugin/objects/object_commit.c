@@ -1,6 +1,10 @@
 /* object_commit: appends records of written puts and publishes their objects.
  *
- *   commit_lock [ lock: take up to 64 | append one record per domain | lock: publish, answer ]
+ *   turn [ commit_lock [ lock: take up to 64 | append one record per domain | lock: publish,
+ *   answer ] ]
+ *
+ * If another process appended first (store/log/turn.h), what it appended is read, puts of keys that
+ * it has stored end, and the others are appended behind it.
  *
  * A status is DONE after the record was appended and the entry is LIVE. A copy's record precedes
  * that of its removal. Threads: the committer task, one at a time. Tests: conformance/objects */
@@ -14,6 +18,7 @@ struct sc_object_commit { /* the committer's, under commit_lock */
     struct sc_store_object_part parts[SC_STORE_OBJECT_BATCH][SC_STORE_OBJECT_PARTS_MAX];
     uint32_t count;
     uint64_t log_bytes;
+    bool is_appending; /* its copies may be found in the log */
 };
 
 static void batch_add(spec_objects *objects, struct sc_object_commit *batch,
@@ -31,6 +36,7 @@ static void batch_add(spec_objects *objects, struct sc_object_commit *batch,
                                  .key_bytes = transfer->key_bytes,
                                  .domain = objects->domains[object->domain].log_id,
                                  .part_count = object->part_count,
+                                 .mark = transfer->entry,
                                  .parts = batch->parts[batch->count]};
     batch->log_bytes += transfer->log_bytes;
     batch->transfers[batch->count++] = transfer;
@@ -49,9 +55,9 @@ static bool batch_take(spec_objects *objects, struct sc_object_commit *batch)
         if (objects->commits == NULL)
             objects->commits_last = NULL;
         transfer->next = NULL;
-        if (transfer->is_dropped) {
+        if (transfer->ends_as != 0) {
             dropped_bytes += transfer->log_bytes;
-            sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
+            sc_objects_put_failed(objects, transfer, transfer->ends_as);
         } else {
             batch_add(objects, batch, transfer);
         }
@@ -70,11 +76,13 @@ static void put_publish(spec_objects *objects, struct sc_object_transfer *transf
     uint32_t id = transfer->entry;
     struct sc_object *object = sc_object_of(objects, id);
     struct sc_object_domain *domain = transfer->job->domain;
-    if (transfer->is_dropped) { /* removed since: needs a record of its removal */
+    sc_store_object_placed(objects->store, object->parts, object->part_count);
+    object->is_placed = false;
+    if (transfer->ends_as != 0) { /* removed since: needs a record of its removal */
         object->put = NULL;
         object->heap_next = objects->unrecorded;
         objects->unrecorded = id;
-        sc_objects_finish(objects, transfer, SPEC_E_DROPPED);
+        sc_objects_finish(objects, transfer, transfer->ends_as);
         return;
     }
     SC_OBJECT_COUNT(objects, domain, put_stored, 1);
@@ -93,24 +101,78 @@ static void put_publish(spec_objects *objects, struct sc_object_transfer *transf
     sc_objects_finish(objects, transfer, SPEC_KEY_DONE);
 }
 
+/* Builds the batch again, without puts that what other processes appended has ended. */
+static void batch_again(spec_objects *objects, struct sc_object_commit *batch)
+{
+    uint64_t ended_bytes = 0;
+    const uint32_t count = batch->count;
+    batch->count = 0;
+    batch->log_bytes = 0;
+    pthread_mutex_lock(&objects->lock);
+    for (uint32_t i = 0; i < count; i++) {
+        struct sc_object_transfer *transfer = batch->transfers[i];
+        if (transfer->ends_as == 0) {
+            batch_add(objects, batch, transfer);
+            continue;
+        }
+        ended_bytes += transfer->log_bytes;
+        sc_objects_put_failed(objects, transfer, transfer->ends_as);
+    }
+    pthread_mutex_unlock(&objects->lock);
+    sc_store_log_unreserve(objects->store, ended_bytes);
+}
+
+/* Turn held. Appends the batch; or less of it, if other processes were faster. */
+static spec_status batch_append(spec_objects *objects, struct sc_object_commit *batch,
+                                struct spec_error *reterr)
+{
+    spec_status status = SPEC_PENDING;
+    for (uint32_t i = 0; status == SPEC_PENDING && i < SC_OBJECT_TRIES; i++) {
+        status = i > 0 ? sc_store_turn_read(objects->store, reterr) : SPEC_OK;
+        if (status == SPEC_OK && i > 0)
+            batch_again(objects, batch);
+        if (status == SPEC_OK && batch->count > 0)
+            status = sc_store_objects_put(objects->store, batch->objects, batch->count, reterr);
+    }
+    return status == SPEC_PENDING
+               ? sc_fail(reterr, SPEC_E_BUSY, "other processes append all the time")
+               : status;
+}
+
+/* Turn held. */
 static void batch_commit(spec_objects *objects, struct sc_object_commit *batch)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = sc_store_objects_put(objects->store, batch->objects, batch->count,
-                                              batch->log_bytes, &error);
+    batch->is_appending = true;
+    spec_status status = batch_append(objects, batch, &error);
+    batch->is_appending = false;
     if (status != SPEC_OK)
         SC_LOG(&objects->log, SPEC_LOG_WARN, "%" PRIu32 " objects are not stored: %s", batch->count,
                error.text);
+    sc_store_log_unreserve(objects->store, batch->log_bytes);
     pthread_mutex_lock(&objects->lock);
     for (uint32_t i = 0; i < batch->count; i++) {
-        if (status == SPEC_OK)
-            put_publish(objects, batch->transfers[i]);
+        struct sc_object_transfer *transfer = batch->transfers[i];
+        if (status == SPEC_OK || transfer->is_logged)
+            put_publish(objects, transfer);
         else
-            sc_objects_put_failed(objects, batch->transfers[i],
-                                  batch->transfers[i]->is_dropped ? SPEC_E_DROPPED : status);
+            sc_objects_put_failed(objects, transfer,
+                                  transfer->ends_as != 0 ? transfer->ends_as : status);
     }
     sc_objects_upkeep_wake(objects);
     pthread_mutex_unlock(&objects->lock);
+}
+
+bool sc_objects_commit_found(spec_objects *objects, uint64_t copy, uint32_t *ret_id)
+{
+    struct sc_object_commit *batch = objects->batch;
+    for (uint32_t i = 0; batch->is_appending && i < batch->count; i++)
+        if (batch->objects[i].copy == copy) {
+            batch->transfers[i]->is_logged = true;
+            *ret_id = batch->transfers[i]->entry;
+            return true;
+        }
+    return false;
 }
 
 static void committer_step(struct sc_task *task)
@@ -118,11 +180,13 @@ static void committer_step(struct sc_task *task)
     spec_objects *objects = SC_TASK_OWNER(task, spec_objects, committer);
     bool has_some = true, has_removals = false;
     while (has_some) {
+        sc_store_turn_begin(objects->store);
         pthread_mutex_lock(&objects->commit_lock);
         has_some = batch_take(objects, objects->batch);
         if (objects->batch->count > 0)
             batch_commit(objects, objects->batch);
         pthread_mutex_unlock(&objects->commit_lock);
+        sc_store_turn_end(objects->store);
     }
     pthread_mutex_lock(&objects->lock);
     has_removals = objects->unrecorded != 0;

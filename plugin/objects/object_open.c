@@ -21,74 +21,6 @@ static void tasks_wait(spec_objects *objects)
             break;
 }
 
-/* ---- Log records ----------------------------------------------------------------------------- */
-
-static spec_status on_domain(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
-                             struct spec_error *reterr)
-{
-    return sc_objects_domain_found(user, id, identity, bytes, reterr);
-}
-
-static void forget(spec_objects *objects, uint32_t id)
-{
-    sc_key_table_expel(&objects->table, id);
-    sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
-    sc_catalog_settle(objects, id);
-}
-
-static spec_status on_object(const struct sc_store_object *found, uint32_t *ret_mark, void *user,
-                             struct spec_error *reterr)
-{
-    spec_objects *objects = user;
-    struct sc_object_domain *domain = sc_objects_domain_by_id(objects, found->domain);
-    if (domain == NULL)
-        return SPEC_E_BUSY;
-    uint32_t space = (uint32_t)(domain - objects->domains);
-    uint32_t id = sc_key_table_find(&objects->table, space, found->key, found->key_bytes);
-    if (id != 0) /* without a removal record: the later one counts */
-        forget(objects, id);
-    id = sc_key_table_add(&objects->table, space, found->key, found->key_bytes);
-    if (id != 0 && !sc_catalog_reserve(objects, id)) {
-        sc_key_table_expel(&objects->table, id);
-        sc_key_table_unlink(&objects->table, id);
-        sc_key_table_free(&objects->table, id);
-        id = 0;
-    }
-    if (id == 0 && objects->table.lacks_memory) /* refusing it would drop it for good */
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "index of objects");
-    if (id == 0)
-        return SPEC_E_BUSY; /* index_bytes_max was reduced */
-    struct sc_object *object = sc_object_of(objects, id);
-    object->domain = space;
-    object->bytes = found->bytes;
-    object->copy = found->copy;
-    object->tag = found->tag;
-    if (!sc_catalog_parts_set(objects, object, found->parts, found->part_count))
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "parts of an object");
-    sc_catalog_publish(objects, id, ++objects->tick_base);
-    *ret_mark = id;
-    return SPEC_OK;
-}
-
-static void on_removed(uint32_t mark, uint64_t copy, void *user)
-{
-    spec_objects *objects = user;
-    if (sc_object_of(objects, mark)->copy == copy &&
-        sc_key_entry_state(sc_key_table_entry(&objects->table, mark)) == SC_KEY_LIVE)
-        forget(objects, mark);
-}
-
-static void on_cleared(uint32_t log_id, void *user)
-{
-    spec_objects *objects = user;
-    for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++) {
-        const struct sc_object_domain *domain = &objects->domains[i];
-        bool is_meant = domain->log_id != 0 && (log_id == 0 || domain->log_id == log_id);
-        while (is_meant && domain->heap != 0) /* all LIVE ones; the log may have many clears */
-            forget(objects, domain->heap);
-    }
-}
-
 /* ---- Open ----------------------------------------------------------------------------------- */
 
 static spec_status check_params(const struct spec_objects_params *params, struct spec_error *reterr)
@@ -154,6 +86,8 @@ static spec_status on_secret(const uint8_t secret[SC_STORE_SECRET_BYTES], void *
 {
     spec_objects *objects = user;
     uint8_t longer[SC_KEY_SECRET_BYTES];
+    if (objects->table.slabs != NULL) /* the log was opened again, or another's */
+        return SPEC_OK;
     sc_key_secret_make(secret, SC_STORE_SECRET_BYTES, longer);
     if (!sc_key_table_init(&objects->table, &objects->alloc, &objects->poison, longer,
                            objects->config.index_bytes_max, sizeof(struct sc_object)))
@@ -165,7 +99,7 @@ static spec_status store_open(spec_objects *objects, const struct spec_objects_p
                               const struct sc_io_custom *custom, struct spec_error *reterr)
 {
     struct sc_store_objects_found found;
-    const struct sc_store_objects_params store = {
+    struct sc_store_objects_params store = {
         .store = {.alloc = &objects->alloc,
                   .exec = objects->exec,
                   .log = &objects->log,
@@ -175,13 +109,10 @@ static spec_status store_open(spec_objects *objects, const struct spec_objects_p
                   .custom = custom,
                   .rank = params->rank,
                   .rank_count = params->rank_count > 0 ? params->rank_count : 1,
+                  .shares = objects->shares,
                   .on_secret = on_secret,
-                  .user = objects},
-        .on_domain = on_domain,
-        .on_object = on_object,
-        .on_removed = on_removed,
-        .on_cleared = on_cleared,
-        .user = objects};
+                  .user = objects}};
+    sc_objects_follow_params(objects, &store);
     spec_status status = sc_store_objects_open(&store, &objects->store, &found, reterr);
     if (status != SPEC_OK)
         return status;
@@ -191,8 +122,11 @@ static spec_status store_open(spec_objects *objects, const struct spec_objects_p
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
         memset(&objects->domains[i].counts, 0, sizeof(objects->domains[i].counts));
     if (found.wants_checkpoint) /* a failure is logged, and leaves the log unchanged */
-        (void)sc_objects_checkpoint(objects, false, NULL);
-    return SPEC_OK;
+        status = sc_objects_checkpoint(objects, false, found.needs_checkpoint ? reterr : NULL);
+    if (found.needs_checkpoint && status != SPEC_OK)
+        return status;
+    objects->is_open = true;
+    return sc_store_objects_share(objects->store, reterr);
 }
 
 static spec_status open_parts(spec_objects *objects, const struct spec_objects_params *params,
@@ -207,6 +141,7 @@ static spec_status open_parts(spec_objects *objects, const struct spec_objects_p
                                   .poison = &objects->poison};
     if (status == SPEC_OK)
         status = sc_exec_open(&exec, &objects->exec, reterr);
+    objects->shares = objects->config.writers != SC_WRITERS_ONE;
     if (status == SPEC_OK) {
         objects->open_ns = sc_exec_now_ns(objects->exec);
         status = memory_open(objects, reterr);
@@ -283,15 +218,19 @@ spec_status sc_objects_open_on(const struct spec_objects_params *params,
         objects_destroy(objects);
         return status;
     }
+    sc_objects_follow_begin(objects);
     sc_log_drain(&objects->log);
     *ret_objects = objects;
     return SPEC_OK;
 }
 
-/* Rewrites a log that is short or mostly void, which preserves the order of use. */
+/* Rewrites a log that is short or mostly void, which preserves the order of use. Beside other
+ * processes the last one does. */
 static void close_log(spec_objects *objects)
 {
     struct sc_store_object_sizes sizes;
+    if (sc_store_objects_alone(objects->store, NULL) != SPEC_OK)
+        return;
     sc_store_object_sizes(objects->store, &sizes);
     uint64_t live = sc_objects_log_live(objects);
     bool is_void = sizes.log_bytes > live + live / 8;
@@ -308,6 +247,7 @@ void sc_objects_close(spec_objects *objects)
     pthread_mutex_unlock(&objects->lock);
     if (was_armed)
         sc_objects_task_end(objects);
+    sc_objects_follow_end(objects);
     sc_objects_jobs_end(objects, NULL);
     tasks_wait(objects);
     (void)sc_objects_record_removals(objects, NULL);

@@ -126,7 +126,7 @@ static spec_status domains_dump(spec_objects *objects, struct sc_store_object_co
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX && status == SPEC_OK; i++) {
         struct sc_object_domain *domain = &objects->domains[i];
         pthread_mutex_lock(&objects->lock);
-        if (domain->log_id != 0 && sc_objects_domain_is_empty(domain))
+        if (domain->log_id != 0 && sc_objects_domain_may_go(objects, domain))
             sc_objects_domain_forget(objects, domain);
         uint32_t log_id = domain->log_id;
         pthread_mutex_unlock(&objects->lock);
@@ -140,12 +140,14 @@ static spec_status domains_dump(spec_objects *objects, struct sc_store_object_co
 static spec_status checkpoint_run(spec_objects *objects, struct dump *dump, bool erases,
                                   struct sc_store_object_copy **ret_copy, struct spec_error *reterr)
 {
+    sc_store_turn_begin(objects->store);
     pthread_mutex_lock(&objects->commit_lock);
     spec_status status = sc_store_objects_copy_begin(objects->store, ret_copy, reterr);
     pthread_mutex_lock(&objects->lock);
     objects->round++;
     pthread_mutex_unlock(&objects->lock);
     pthread_mutex_unlock(&objects->commit_lock);
+    sc_store_turn_end(objects->store);
     if (status == SPEC_OK)
         status = domains_dump(objects, *ret_copy, reterr);
     if (status == SPEC_OK)
@@ -186,7 +188,8 @@ spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spe
     pthread_mutex_unlock(&objects->checkpoint_lock);
     if (status == SPEC_OK)
         return SPEC_OK;
-    SC_LOG(&objects->log, SPEC_LOG_WARN, "the log of objects is not written anew: %s", error.text);
+    uint32_t level = status == SPEC_E_BUSY ? SPEC_LOG_DEBUG : SPEC_LOG_WARN; /* another does it */
+    SC_LOG(&objects->log, level, "the log of objects is not written anew: %s", error.text);
     return sc_fail_errno(reterr, status, error.sys_errno, "%s", error.text);
 }
 

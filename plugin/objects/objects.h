@@ -2,7 +2,8 @@
  *
  *   host -> object_entry.c (checks) -> exists.c                             no lock
  *                                   -> job.c -> get.c, put.c -> queues of transfers
- *   executor: loader (get.c)   queue of gets -> reads -> verify
+ *   executor: follow (object_follow.c)     what other processes stored and removed
+ *             loader (get.c)   queue of gets -> reads -> verify
  *             feeder (put.c)   queue of puts -> pages -> writes + tag -> committer
  *                              (object_commit.c)
  *             clock (job.c)    deadlines, and retries of a waiting put
@@ -13,12 +14,13 @@
  *   an object's life   PENDING (pages, data) -> record -> LIVE -> LEAVING (not found any more)
  *                      -> removal recorded, last reader ended -> pages and number are free
  *
- * Locks by rank: checkpoint_lock (32), commit_lock (34), lock (36), then the store's, from 40 on.
- * `lock` is held for a few instructions per key, never during I/O. commit_lock is held for an
+ * Locks by rank: checkpoint_lock (6), the store's turn (7, with other processes), commit_lock (34),
+ * lock (36), then the store's, from 40 on. `lock` is held for a few instructions per key, never during I/O. commit_lock is held for an
  * append and its publishing, so the log has the order of publishing.
  *
  * Invariants: a key has one linked entry. Pages are freed only after the removal is logged and no
- * get reads them. A status is written before its completion. Threads: per member.
+ * get reads them; beside other processes as soon as it is logged, because whoever has the segment
+ * uses them then: a get that still reads there fails verification, and the key is absent. A status is written before its completion. Threads: per member.
  * Tests: conformance/objects, tests/unit/plugin/test_objects*.c */
 #ifndef SC_PLUGIN_OBJECTS_OBJECTS_H
 #define SC_PLUGIN_OBJECTS_OBJECTS_H
@@ -38,6 +40,7 @@
 #define SC_OBJECT_EVENT_KEYS  (8u << 20) /* bytes of the events' keys */
 #define SC_OBJECT_DOMAIN_BITS 16u        /* index in a domain's handle; above: generation */
 #define SC_OBJECT_PARTS_IN    2u         /* inline parts, enough for nearly all objects */
+#define SC_OBJECT_TRIES       4096u      /* of an append beside other processes */
 
 /* Statistics of the store and of each domain. Any thread, relaxed. */
 struct sc_object_counts {
@@ -64,7 +67,9 @@ struct sc_object {
     uint16_t part_count;
     bool in_heap;
     bool is_leaving, is_recorded; /* not found any more; its removal is logged, or needs none */
-    uint8_t reserved[3];
+    bool has_pages;               /* its parts' pages are its own */
+    bool is_placed;               /* and their segments must stay ours (sc_store_object_placed) */
+    uint8_t reserved;
     struct sc_object_transfer *put;     /* while PENDING: the put that brings its data */
     struct sc_store_object_part *parts; /* `first`, or allocated */
     struct sc_store_object_part first[SC_OBJECT_PARTS_IN];
@@ -125,10 +130,12 @@ struct sc_object_transfer {
     uint64_t tag, copy, log_bytes;
     uint64_t queued_ns; /* start of its wait for space; 0: none */
     uint32_t key_bytes, index;
-    uint32_t entry; /* 0: none yet */
-    uint8_t state;  /* enum sc_object_state */
-    bool bounces;   /* uses frames only: the device refused its memory */
-    bool is_retried, is_dropped;
+    uint32_t entry;  /* 0: none yet */
+    int32_t ends_as; /* not 0: it ends with this status, because its key was removed or stored */
+    uint8_t state;   /* enum sc_object_state */
+    bool bounces;    /* uses frames only: the device refused its memory */
+    bool is_retried;
+    bool is_logged; /* its append failed, but its record is whole */
     bool stages;    /* this run uses frames */
     bool is_routed; /* counted in its domain's route */
     _Atomic bool wants_bounce;
@@ -205,19 +212,22 @@ struct spec_objects {
     uint64_t open_ns;   /* executor's clock */
     uint32_t tick_base; /* after open: above those of all objects found */
     bool is_closing;
+    bool is_open; /* records come from other processes from here on */
+    bool shares;  /* with other processes (store.writers many). Set by open, constant after */
 
     struct sc_key_table table;        /* searched by any thread, changed under `lock` */
     struct sc_object **slabs;         /* [SC_KEY_SLABS_MAX] slabs of SC_KEY_SLAB */
     struct sc_object_domain *domains; /* [SPEC_DOMAINS_MAX] */
 
-    pthread_mutex_t checkpoint_lock; /* rank 32 */
+    pthread_mutex_t checkpoint_lock; /* rank 6 */
     pthread_mutex_t commit_lock;     /* rank 34 */
     pthread_mutex_t lock;            /* rank 36 */
 
     /* Guarded by `lock`. */
     uint32_t domain_id_next;
-    uint32_t unrecorded; /* first object whose removal is not logged; 0: none */
-    uint32_t round;      /* checkpoints begun; written under commit_lock, too */
+    uint32_t alone_count; /* erasures that run: with shares, no other process is here then */
+    uint32_t unrecorded;  /* first object whose removal is not logged; 0: none */
+    uint32_t round;       /* checkpoints begun; written under commit_lock, too */
     /* Approximate log bytes of LIVE objects and domains: sc_objects_log_live. */
     uint64_t live_log_bytes;
     uint64_t kept_log_bytes, kept_live_bytes; /* after a checkpoint: the log, live_log_bytes */
@@ -231,8 +241,8 @@ struct spec_objects {
     struct sc_object_ops reads, writes;
     struct sc_object_transfer *commits, *commits_last; /* written, without a record */
     struct sc_object_commit *batch;                    /* under commit_lock (object_commit.c) */
-    struct sc_task committer, clock, upkeep;
-    bool commits_posted, upkeep_posted, clock_armed;
+    struct sc_task committer, clock, upkeep, follow;
+    bool commits_posted, upkeep_posted, clock_armed, follow_armed;
     uint64_t checkpoint_ns; /* no automatic checkpoint before: one failed */
     bool put_waits;         /* the head of the queue of puts found no space, */
     uint64_t put_wake_ns;   /* and is retried then */
@@ -311,6 +321,8 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* Removes a LEAVING entry from the search. was_live: counts it; writes an event by reason
  * (SPEC_REMOVED_*); queues its removal record. CLEARED: the caller logs, counts and reports. */
 #define SC_CATALOG_CLEARED UINT32_MAX
+/* A record of another process removed it. */
+void sc_catalog_removed(spec_objects *objects, uint32_t id);
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* Frees entry, pages and memory if nothing needs them. */
 void sc_catalog_settle(spec_objects *objects, uint32_t id);
@@ -340,6 +352,16 @@ spec_status sc_objects_checkpoint(spec_objects *objects, bool erases, struct spe
 uint64_t sc_objects_log_live(const spec_objects *objects);
 /* `lock` held. Posts the upkeep task if the log should be rewritten. */
 void sc_objects_upkeep_wake(spec_objects *objects);
+
+/* ---- Other processes (object_follow.c) ------------------------------------------------------ */
+
+/* Set the store's callbacks; begin and end the task that follows. */
+void sc_objects_follow_params(spec_objects *objects, struct sc_store_objects_params *ret_params);
+void sc_objects_follow_begin(spec_objects *objects);
+void sc_objects_follow_end(spec_objects *objects);
+/* Take the store alone for an erasure, and give it back. Errors: BUSY, other processes are here. */
+spec_status sc_objects_alone_begin(spec_objects *objects, struct spec_error *reterr);
+void sc_objects_alone_end(spec_objects *objects);
 
 /* ---- Removal from the log (removal.c). No lock held ----------------------------------------- */
 
@@ -379,6 +401,8 @@ uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy
 void sc_objects_gets_open(spec_objects *objects);
 void sc_objects_puts_open(spec_objects *objects);
 bool sc_objects_commits_open(spec_objects *objects);
+/* The committer's turn is held. Returns true, and the entry, if it appended a record of this copy. */
+bool sc_objects_commit_found(spec_objects *objects, uint64_t copy, uint32_t *ret_id);
 /* The others: `lock` held. begin looks the keys up, and queues reads or writes. */
 void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job);
 void sc_objects_put_begin(spec_objects *objects, struct sc_object_job *job);
@@ -391,8 +415,8 @@ void sc_objects_put_failed(spec_objects *objects, struct sc_object_transfer *tra
 /* Ends unindexed puts of a removed key, DROPPED. key NULL: those of all keys of the domain. */
 void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, const uint8_t *key,
                                       uint32_t key_bytes);
-/* Ends a removed key's put and its followers, DROPPED. */
-void sc_objects_put_removed(spec_objects *objects, uint32_t id);
+/* Ends a key's put and its followers: DROPPED, the key was removed; STORED, by another process. */
+void sc_objects_put_end(spec_objects *objects, uint32_t id, int32_t status);
 
 /* ---- Calls (job.c, remove.c, exists.c, domain.c, domain_open.c) ----------------------------- */
 
@@ -441,8 +465,10 @@ spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_doma
  * checkpoint copies identities. Errors: BUSY (too many domains). */
 spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
                                    struct sc_object_domain **ret_domain, struct spec_error *reterr);
-/* `lock` held, for the three. Returns true if it is not open and has nothing. */
+/* `lock` held, for the four. Returns true if it is not open and has nothing. */
 bool sc_objects_domain_is_empty(const struct sc_object_domain *domain);
+/* The same, and no other process can have it open. */
+bool sc_objects_domain_may_go(const spec_objects *objects, const struct sc_object_domain *domain);
 /* Frees its slot; the next log leaves it out. */
 void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *domain);
 /* Returns the domain with this id in the log, or NULL. Also during open. */

@@ -16,10 +16,11 @@
 
 #include <string.h>
 
-#define EVICT_PART  256u            /* of all pages: minimum evicted at once, */
-#define EVICT_MOST  16384u          /* at most 64 MiB for a smaller value */
-#define PAUSE_NS    100000000ull    /* between retries while the device is not written */
-#define WAIT_NS     1000000000ull   /* maximum between retries */
+#define EVICT_PART  256u          /* of all pages: minimum evicted at once, */
+#define EVICT_MOST  16384u        /* at most 64 MiB for a smaller value */
+#define PAUSE_NS    100000000ull  /* between retries while the device is not written */
+#define WAIT_NS     1000000000ull /* maximum between retries */
+#define CLAIMS_MOST 4u            /* claims of segments for one value before something is evicted */
 #define LOG_LEFT(x) ((x) / 16 * 13) /* of the log: maximum live bytes for new records */
 
 /* ---- Followers ------------------------------------------------------------------------------ */
@@ -191,7 +192,7 @@ void sc_objects_put_unindexed_removed(spec_objects *objects, uint32_t space, con
     }
 }
 
-void sc_objects_put_removed(spec_objects *objects, uint32_t id)
+void sc_objects_put_end(spec_objects *objects, uint32_t id, int32_t status)
 {
     struct sc_object_transfer *put = sc_object_of(objects, id)->put, *next;
     sc_key_table_expel(&objects->table, id);
@@ -200,12 +201,12 @@ void sc_objects_put_removed(spec_objects *objects, uint32_t id)
         next = other->next;
         other->next = other->prev = NULL;
         other->entry = 0;
-        sc_objects_finish(objects, other, SPEC_E_DROPPED);
+        sc_objects_finish(objects, other, status);
     }
     put->followers = put->followers_last = NULL;
-    put->is_dropped = true; /* if it runs, the committer ends it */
+    put->ends_as = status; /* if it runs, the committer ends it */
     if (put->state == SC_OBJECT_QUEUED)
-        sc_objects_put_give_up(objects, put, SPEC_E_DROPPED);
+        sc_objects_put_give_up(objects, put, status);
 }
 
 /* ---- The feeder ----------------------------------------------------------------------------- */
@@ -254,8 +255,8 @@ static void put_ended(spec_objects *objects, struct sc_object_transfer *transfer
             objects->commits_posted = true;
             sc_objects_post(objects, &objects->committer, SC_IO_CLASS_WRITER);
         }
-    } else if (transfer->is_dropped) {
-        sc_objects_put_failed(objects, transfer, SPEC_E_DROPPED);
+    } else if (transfer->ends_as != 0) {
+        sc_objects_put_failed(objects, transfer, transfer->ends_as);
     } else if (again && transfer->job->given_up == 0) {
         put_again(objects, transfer);
     } else { /* its job no longer waits for space */
@@ -282,7 +283,7 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
     struct sc_object_domain *domain = transfer->job->domain;
     uint64_t pages = sc_object_pages(transfer->bytes);
     uint32_t part_count;
-    if (pages > domain->pages_max) {
+    if (pages > domain->pages_max || !sc_store_stores(objects->store)) {
         sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
         return FEED_NEXT;
     }
@@ -307,11 +308,13 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
         return FEED_WAIT;
     }
     if (!sc_catalog_parts_set(objects, object, parts, part_count)) {
+        sc_store_object_placed(objects->store, parts, part_count);
         sc_store_object_pages_free(objects->store, parts, part_count);
         sc_store_log_unreserve(objects->store, transfer->log_bytes);
         sc_objects_put_give_up(objects, transfer, SPEC_E_NO_MEMORY);
         return FEED_NEXT;
     }
+    object->is_placed = true;
     return FEED_RUNS;
 }
 
@@ -321,6 +324,7 @@ struct need {
     const struct sc_object_domain *domain; /* its own */
     bool is_limited;                       /* by its domain: only that one's objects are evicted */
     uint64_t pages;
+    uint32_t claims; /* how often segments were claimed for it instead */
 };
 
 /* `lock` held. Returns the first put that may proceed; NULL: all wait for their domains' limits. */
@@ -351,7 +355,7 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
 {
     struct sc_object_queue *queue = &objects->puts;
     struct sc_object_transfer *transfer = queue->current;
-    *need = (struct need){.transfer = transfer};
+    *need = (struct need){.transfer = transfer, .claims = need->claims};
     queue->runs_again = objects->put_waits = false;
     if (transfer != NULL)
         return FEED_RUNS;
@@ -416,11 +420,15 @@ static bool feeder_waits(spec_objects *objects, struct sc_object_transfer *trans
 }
 
 /* Evicts for the head, or rewrites the log. Returns false if neither freed anything. */
-static bool feeder_makes_room(spec_objects *objects, enum feed feed, const struct need *need)
+static bool feeder_makes_room(spec_objects *objects, enum feed feed, struct need *need)
 {
     uint64_t free_pages, all_pages, log_bytes, log_most;
     sc_store_object_room(objects->store, &free_pages, &all_pages);
     uint64_t pages = need->pages;
+    if (feed == FEED_EVICT && !need->is_limited && need->claims++ < CLAIMS_MOST &&
+        sc_store_object_room_claim(objects->store))
+        return true;
+    need->claims = 0;
     if (feed == FEED_LOG) {
         sc_store_objects_log_bytes(objects->store, &log_bytes, &log_most);
         pthread_mutex_lock(&objects->lock);
@@ -459,7 +467,7 @@ static void issue_ended(spec_objects *objects, struct sc_object_transfer *transf
 static void feeder_step(struct sc_task *task)
 {
     spec_objects *objects = SC_TASK_OWNER(task, spec_objects, puts.task);
-    struct need need;
+    struct need need = {0};
     for (;;) {
         pthread_mutex_lock(&objects->lock);
         enum feed feed = feeder_next(objects, &need);

@@ -26,6 +26,10 @@ static void removals_take(spec_objects *objects, struct removals *removals)
         struct sc_object *object = sc_object_of(objects, id);
         objects->unrecorded = object->heap_next;
         object->heap_next = 0;
+        if (object->is_recorded) { /* another process removed it, too */
+            sc_catalog_settle(objects, id);
+            continue;
+        }
         removals->ids[removals->count] = id;
         removals->copies[removals->count++] = object->copy;
     }
@@ -50,6 +54,7 @@ static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
 {
     struct removals removals;
     spec_status status = SPEC_OK;
+    sc_store_turn_begin(objects->store);
     pthread_mutex_lock(&objects->commit_lock);
     pthread_mutex_lock(&objects->lock);
     removals_take(objects, &removals);
@@ -65,6 +70,7 @@ static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
     sc_objects_upkeep_wake(objects);
     pthread_mutex_unlock(&objects->lock);
     pthread_mutex_unlock(&objects->commit_lock);
+    sc_store_turn_end(objects->store);
     return status;
 }
 
@@ -91,7 +97,8 @@ uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *
         uint32_t id = sc_catalog_evict_one(objects, domain, is_limited);
         if (id == 0)
             break;
-        freed += sc_object_pages(sc_object_of(objects, id)->bytes);
+        const struct sc_object *object = sc_object_of(objects, id);
+        freed += sc_store_object_pages_near(objects->store, object->parts, object->part_count);
         count++;
     }
     pthread_mutex_unlock(&objects->lock);

@@ -6,6 +6,7 @@
  *   ERASE    removed objects and running puts keep their pages until zeros are written over them;
  *            then the log is rewritten, and zeros are written over the old one
  *
+ * Beside other processes nothing can be erased: the call fails with BUSY and removes nothing.
  * Threads: any. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -127,7 +128,7 @@ static int8_t key_remove(spec_objects *objects, uint32_t space, const uint8_t *k
         return SPEC_KEY_ABSENT;
     erasure_add(objects, erasure, id);
     if (sc_key_entry_state(sc_key_table_entry(&objects->table, id)) == SC_KEY_PENDING) {
-        sc_objects_put_removed(objects, id);
+        sc_objects_put_end(objects, id, SPEC_E_DROPPED);
         return SPEC_KEY_ABSENT;
     }
     sc_key_table_expel(&objects->table, id);
@@ -144,6 +145,10 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
     struct erasure erasure = {0};
     bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
     spec_status begun = SPEC_OK; /* the keys are absent, whatever fails */
+    if (erases)
+        begun = sc_objects_alone_begin(objects, reterr);
+    if (begun != SPEC_OK)
+        return begun;
     if (erases) {
         erasure.ids = sc_alloc_array(&objects->alloc, keys->count, sizeof(*erasure.ids));
         if (erasure.ids == NULL)
@@ -162,9 +167,11 @@ spec_status sc_objects_remove(spec_objects *objects, struct sc_object_domain *do
         pthread_mutex_unlock(&objects->lock);
     }
     spec_status status = sc_objects_record_removals(objects, begun == SPEC_OK ? reterr : NULL);
-    if (begun != SPEC_OK)
-        return begun;
-    return erases ? erase_end(objects, &erasure, status, reterr) : status;
+    if (erases && begun == SPEC_OK)
+        status = erase_end(objects, &erasure, status, reterr);
+    if (erases)
+        sc_objects_alone_end(objects);
+    return begun != SPEC_OK ? begun : status;
 }
 
 /* commit_lock held. is_recorded: the clear is logged; else each removal needs a record. */
@@ -181,7 +188,7 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
         if (is_its && (state == SC_KEY_PENDING || state == SC_KEY_LIVE))
             erasure_add(objects, erasure, id);
         if (is_its && state == SC_KEY_PENDING) {
-            sc_objects_put_removed(objects, id);
+            sc_objects_put_end(objects, id, SPEC_E_DROPPED);
         } else if (is_its && state == SC_KEY_LIVE) {
             sc_key_table_expel(&objects->table, id);
             sc_catalog_leave(objects, id, is_recorded ? SC_CATALOG_CLEARED : SPEC_REMOVED_DELETED,
@@ -205,9 +212,14 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
 {
     struct erasure erasure = {0};
     const bool erases = (flags & SPEC_REMOVE_ERASE) != 0;
-    spec_status begun = SPEC_OK;                              /* as in remove */
+    spec_status begun = SPEC_OK; /* as in remove */
+    if (erases)
+        begun = sc_objects_alone_begin(objects, reterr);
+    if (begun != SPEC_OK)
+        return begun;
     if (sc_objects_record_removals(objects, NULL) != SPEC_OK) /* frees log space, usually */
         (void)sc_objects_checkpoint(objects, false, NULL);
+    sc_store_turn_begin(objects->store);
     pthread_mutex_lock(&objects->commit_lock);
     if (erases) {
         pthread_mutex_lock(&objects->lock);
@@ -222,9 +234,10 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
         sc_store_objects_clear(objects->store, domain->log_id, begun == SPEC_OK ? reterr : NULL);
     domain_empty(objects, domain, &erasure, status == SPEC_OK);
     pthread_mutex_unlock(&objects->commit_lock);
-    if (begun != SPEC_OK)
-        return begun;
+    sc_store_turn_end(objects->store);
+    if (erases && begun == SPEC_OK)
+        status = erase_end(objects, &erasure, status, reterr);
     if (erases)
-        return erase_end(objects, &erasure, status, reterr);
-    return status;
+        sc_objects_alone_end(objects);
+    return begun != SPEC_OK ? begun : status;
 }

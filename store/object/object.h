@@ -17,6 +17,7 @@
 
 #include "store/cache/staging_pool.h"
 #include "store/log/log_room.h"
+#include "store/log/turn.h"
 #include "store/space/segment.h"
 #include "store/space/tier.h"
 #include "store/store.h"
@@ -41,6 +42,7 @@ struct sc_store_object {
     uint32_t key_bytes;
     uint32_t domain; /* id of the domain's record */
     uint32_t part_count;
+    uint32_t mark; /* of an object that is logged: the caller's number, as on_object gives */
     struct sc_store_object_part *parts;
 };
 
@@ -75,8 +77,10 @@ uint64_t sc_store_object_tag(const struct sc_store_object_name *name, const uint
 /* ---- Open and close (object_log.c) ---------------------------------------------------------- */
 
 struct sc_store_objects_params {
-    struct sc_store_params store; /* alloc .. rank_count; the rest is 0 */
-    /* Called during open, in the order of the log. An error ends the open. */
+    struct sc_store_params store; /* alloc .. rank_count, shares; the rest is 0 */
+    /* Called during open, in the order of the log. An error ends the open. Beside other processes
+     * (shares) also when a turn begins and by sc_store_follow, with no lock of the store held: what
+     * they changed. */
     spec_status (*on_domain)(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
                              struct spec_error *reterr);
     /* *ret_mark: the caller's number of the object, not 0. SPEC_E_BUSY refuses it: no room, or an
@@ -85,6 +89,11 @@ struct sc_store_objects_params {
                              struct spec_error *reterr);
     void (*on_removed)(uint32_t mark, uint64_t copy, void *user);
     void (*on_cleared)(uint32_t domain, void *user); /* 0: all domains */
+    /* Optional. Returns true, and the mark, if the copy is a put of this process whose append
+     * failed: some of its records may be whole. */
+    bool (*on_own)(uint64_t copy, uint32_t *ret_mark, void *user);
+    /* Optional. Returns true if the mark is that copy's still. */
+    bool (*knows)(uint32_t mark, uint64_t copy, void *user);
     void *user;
 };
 
@@ -92,15 +101,25 @@ struct sc_store_objects_found { /* at open */
     uint64_t refused;           /* objects that are invalid or have no room */
     uint64_t damaged;           /* restored records */
     bool wants_checkpoint;      /* the log should be rewritten */
+    bool needs_checkpoint;      /* before others join */
 };
 
-/* Opens the directory of a rank's objects as its one writer. *ret_store is set before the first
- * callback, and NULL after an error. Errors: as sc_store_open; CONFIG if the directory has rows.
- * Blocks. */
+/* Opens the directory of a rank's objects as its one writer; or, if params->store.shares, beside
+ * others that share it. Then the first process opens it alone; whoever comes later waits for that,
+ * 10 s at most. *ret_store is set before the first callback, and NULL after an error. Errors: as
+ * sc_store_open; CONFIG if the directory has rows; LOCKED, another process has it alone, or 16
+ * processes share it. Blocks. */
 spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
                                   struct sc_store **ret_store,
                                   struct sc_store_objects_found *ret_found,
                                   struct spec_error *reterr);
+/* Ends the time alone, after a checkpoint if one was wanted: others may join from here on. No effect
+ * without params->store.shares, or if others are here. Errors: IO. */
+spec_status sc_store_objects_share(struct sc_store *store, struct spec_error *reterr);
+/* Takes the store alone for a while, or gives it back. The log is to be read on then. BUSY: others
+ * are here. No effect without shares. Never block. */
+spec_status sc_store_objects_alone(struct sc_store *store, struct spec_error *reterr);
+void sc_store_objects_alone_end(struct sc_store *store);
 /* Syncs the log and closes. No write is in flight and no other call runs. Accepts NULL. */
 void sc_store_objects_close(struct sc_store *store);
 
@@ -132,6 +151,19 @@ enum sc_store_object_lack sc_store_object_room_take(struct sc_store *store, uint
                                                     uint32_t *ret_part_count);
 void sc_store_object_pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
                                 uint32_t part_count);
+/* A put that took pages has its record, or has failed: their segments may be given to others. */
+void sc_store_object_placed(struct sc_store *store, const struct sc_store_object_part *parts,
+                            uint32_t part_count);
+/* Takes the parts of another process's object; their segments are open. False: a page is owned, and
+ * nothing was taken. */
+bool sc_store_object_pages_take(struct sc_store *store, struct sc_store_object_part *parts,
+                                uint32_t part_count);
+/* Returns how many of the pages are, or come, within this process's reach. */
+uint64_t sc_store_object_pages_near(struct sc_store *store,
+                                    const struct sc_store_object_part *parts, uint32_t part_count);
+/* Pages are lacking: claims segments that nobody has, for those with the least room. Returns true
+ * if that gave more free pages. No lock held; blocks. False without shares. */
+bool sc_store_object_room_claim(struct sc_store *store);
 /* During open: claims the parts of a record, and turns file numbers into indices. Returns false,
  * with nothing taken, if a segment is missing or a page is owned. */
 bool sc_store_object_pages_claim(struct sc_store *store, struct sc_store_object_part *parts,
@@ -143,10 +175,13 @@ void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint
 
 spec_status sc_store_object_domain_put(struct sc_store *store, uint32_t id, const uint8_t *identity,
                                        uint32_t bytes, struct spec_error *reterr);
-/* Appends objects of any domains, count <= SC_STORE_OBJECT_BATCH. Releases log_bytes, which were
- * taken with the pages, also after an error. Parts have indices of segments. */
+/* Each of these appends once. With shares the turn is held, and PENDING says that another process
+ * appended first: nothing was appended, the turn reads on (sc_store_turn_read), and the caller
+ * decides anew. Objects and domains return it; removals and clears are appended again. */
+/* Appends objects of any domains, count <= SC_STORE_OBJECT_BATCH. The caller releases the bytes
+ * that were taken with the pages. Parts have indices of segments, and file numbers afterwards. */
 spec_status sc_store_objects_put(struct sc_store *store, struct sc_store_object *objects,
-                                 uint32_t count, uint64_t log_bytes, struct spec_error *reterr);
+                                 uint32_t count, struct spec_error *reterr);
 /* Errors: NO_SPACE until a checkpoint. */
 spec_status sc_store_objects_remove(struct sc_store *store, const uint64_t *copies, uint64_t count,
                                     struct spec_error *reterr);

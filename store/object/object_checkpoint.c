@@ -6,14 +6,18 @@
  * The caller writes what was in the log at begin and still exists. Records appended meanwhile are
  * copied behind it, under new sequences; the last ones under the log lock.
  *
+ * A member ends the old log for all others with a seal (store/log/seal.h).
+ *
  * Invariants: one complete log exists at any time: the new one is synced before the rename.
  * Threads: one at a time.
  * Tests: tests/unit/store/test_object_log.c */
 #include "store/internal.h"
 #include "store/log/identity.h"
+#include "store/log/log_gap.h"
 #include "store/log/log_swap.h"
 #include "store/log/record_format.h"
 #include "store/object/object_record.h"
+#include "store/space/claims.h"
 
 #include <string.h>
 
@@ -26,7 +30,14 @@ struct sc_store_object_copy {
     struct sc_store_writer writer;
     uint8_t *out, *in;
     struct sc_store_log_end old; /* in the old log, behind what was copied */
-    struct sc_io_file *erased;   /* the old log, to be overwritten; or NULL */
+    uint64_t at;                 /* the next byte of it; `old` may end before */
+    struct sc_io_file *source;   /* the old log */
+    struct sc_io_file *lock;     /* a member's (sc_store_log_new_lock); or NULL */
+    uint64_t seals;              /* passed when it began */
+    struct sc_store_log_beyond beyond;
+    struct sc_store_segment_list segments; /* those of a store with members */
+    bool is_sealed;            /* the seal names the new log, which has its first name */
+    struct sc_io_file *erased; /* the old log, to be overwritten; or NULL */
 };
 
 static spec_status copy_flush(struct sc_store_object_copy *copy, struct spec_error *reterr)
@@ -54,6 +65,48 @@ static void frame_end(struct sc_store_object_copy *copy, uint64_t frame)
     sc_store_frame_end(&copy->writer, frame, false, &copy->next.end);
 }
 
+/* Decides which records are copied behind what the caller writes. */
+static spec_status copy_snapshot(struct sc_store_object_copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    sc_store_log_enter(store);
+    const struct sc_store_journal *journal = &store->log.journal;
+    copy->next.head = journal->head;
+    copy->next.head.number++;
+    copy->old = journal->end;
+    copy->at = journal->file_end;
+    if (sc_store_is_member(store)) /* others may append there */
+        copy->at = journal->end.offset;
+    copy->source = journal->file;
+    copy->seals = store->log.seal.passed;
+    store->log.seal.keeps_old = true;
+    spec_status status = sc_store_log_new(store, copy->next.head.number, &copy->next.file, reterr);
+    sc_store_log_leave(store);
+    return status;
+}
+
+/* Members find the store's segments and limit in the log. */
+static spec_status copy_segments(struct sc_store_object_copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    if (!store->params.shares)
+        return SPEC_OK;
+    spec_status status = sc_store_segments_list(store, &copy->segments, reterr);
+    if (status != SPEC_OK)
+        return status;
+    uint64_t frame = sc_store_frame_begin(&copy->writer);
+    sc_store_record_encode_limits(&copy->writer, store->disk.bytes_max);
+    frame_end(copy, frame);
+    for (uint64_t i = 0; i < copy->segments.count && status == SPEC_OK; i++) {
+        status = copy_room(copy, SC_STORE_SEGMENT_BYTES, reterr);
+        frame = sc_store_frame_begin(&copy->writer);
+        sc_store_record_encode_segment(&copy->writer, copy->segments.list[i].number,
+                                       copy->segments.list[i].bytes);
+        frame_end(copy, frame);
+    }
+    return status;
+}
+
 spec_status sc_store_objects_copy_begin(struct sc_store *store,
                                         struct sc_store_object_copy **ret_copy,
                                         struct spec_error *reterr)
@@ -63,6 +116,7 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
         return sc_fail(reterr, SPEC_E_NO_MEMORY, "a checkpoint");
     *ret_copy = copy;
     copy->store = store;
+    copy->beyond.searches_left = SC_STORE_SEARCHES_MAX;
     copy->in = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     copy->out = sc_alloc(store->params.alloc, SC_STORE_WINDOW_BYTES);
     if (copy->in == NULL || copy->out == NULL)
@@ -71,22 +125,17 @@ spec_status sc_store_objects_copy_begin(struct sc_store *store,
     if (status == SPEC_OK && store->log.is_beaten)
         status = sc_fail(reterr, SPEC_E_IO, "%s/log: another process appended to it", store->dir);
     if (status == SPEC_OK)
-        status = sc_store_log_new(store, 0, &copy->next.file, reterr);
+        status = sc_store_log_new_lock(store, &copy->lock, reterr);
+    if (status == SPEC_OK)
+        status = copy_snapshot(copy, reterr);
     if (status != SPEC_OK)
         return status;
     copy->writer = (struct sc_store_writer){.bytes = copy->out, .capacity = SC_STORE_WINDOW_BYTES};
     copy->next.end = sc_store_log_start(store);
-    pthread_mutex_lock(&store->log.lock);
-    const struct sc_store_journal *journal = &store->log.journal;
-    copy->next.head = journal->head;
-    copy->next.head.number++;
-    copy->old = journal->end;
-    copy->old.offset = journal->file_end;
-    pthread_mutex_unlock(&store->log.lock);
     uint64_t frame = sc_store_frame_begin(&copy->writer);
     sc_store_record_encode_head(&copy->writer, &copy->next.head);
     frame_end(copy, frame);
-    return SPEC_OK;
+    return copy_segments(copy, reterr);
 }
 
 spec_status sc_store_objects_copy_domain(struct sc_store_object_copy *copy, uint32_t id,
@@ -127,6 +176,11 @@ static bool is_reset(const struct sc_store_frame *frame)
 static spec_status copy_put(struct sc_store_object_copy *copy, const struct sc_store_frame *frame,
                             struct spec_error *reterr)
 {
+    struct sc_store_record record = {0};
+    bool is_told = sc_store_record_peek(frame->payload, frame->payload_bytes, &record) &&
+                   record.type >= SC_STORE_RECORD_SEGMENT;
+    if (is_told && (!copy->store->params.shares || record.type == SC_STORE_RECORD_SEAL))
+        return SPEC_OK;
     spec_status status = copy_room(copy, frame->bytes, reterr);
     if (status != SPEC_OK)
         return status;
@@ -136,38 +190,66 @@ static spec_status copy_put(struct sc_store_object_copy *copy, const struct sc_s
     return SPEC_OK;
 }
 
-/* Copies what this process appended since begin, up to `end`. */
+/* Goes on behind bytes that no frame was appended in. Lost records were followed as a gap, which
+ * ended this process's storing. */
+static spec_status copy_beyond(struct sc_store_object_copy *copy, uint64_t end,
+                               struct spec_error *reterr)
+{
+    enum sc_store_beyond what;
+    copy->beyond.restores = true;
+    spec_status status = sc_store_log_beyond(copy->store, copy->source, copy->at, end, &copy->old,
+                                             &copy->beyond, &what, reterr);
+    if (status == SPEC_OK && what == SC_STORE_BEYOND_RESTORED)
+        status = copy_put(copy, &copy->beyond.frame, reterr);
+    else if (status == SPEC_OK && what != SC_STORE_BEYOND_NEXT)
+        status = sc_fail(reterr, SPEC_E_CORRUPT,
+                         "%s/log is damaged at byte %" PRIu64 ", which was read before",
+                         copy->store->dir, copy->at);
+    copy->at = copy->old.offset;
+    return status;
+}
+
+/* Copies what was appended since begin, up to `end`, where a believed frame ends. */
 static spec_status copy_since(struct sc_store_object_copy *copy, uint64_t end,
                               struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
     spec_status status = SPEC_OK;
-    while (copy->old.offset < end && status == SPEC_OK) {
-        const uint64_t from = copy->old.offset;
+    while (copy->at < end && status == SPEC_OK) {
+        const uint64_t from = copy->at;
         uint64_t count = end - from;
         struct sc_store_frame frame;
+        enum sc_store_frame_state state = SC_STORE_FRAME_OK;
         count = count < SC_STORE_WINDOW_BYTES ? count : SC_STORE_WINDOW_BYTES;
-        status =
-            sc_io_file_pread(store->io, store->log.journal.file, copy->in, count, from, reterr);
-        for (uint64_t used = 0; status == SPEC_OK && used < count; used += frame.bytes) {
-            if (sc_store_frame_check(copy->in + used, count - used, from + used, &copy->old,
-                                     &frame) != SC_STORE_FRAME_OK)
+        status = sc_io_file_pread(store->io, copy->source, copy->in, count, from, reterr);
+        while (status == SPEC_OK && copy->at < from + count) {
+            const uint64_t used = copy->at - from;
+            state =
+                sc_store_frame_check(copy->in + used, count - used, copy->at, &copy->old, &frame);
+            if (state != SC_STORE_FRAME_OK && state != SC_STORE_FRAME_LOST)
                 break;
-            status = copy_put(copy, &frame, reterr);
+            copy->at += frame.bytes;
+            if (state == SC_STORE_FRAME_OK)
+                status = copy_put(copy, &frame, reterr);
         }
-        if (status == SPEC_OK && copy->old.offset == from)
-            status = sc_fail(reterr, SPEC_E_CORRUPT,
-                             "%s/log is damaged at byte %" PRIu64 ", which was just written",
-                             store->dir, from);
+        if (status == SPEC_OK && copy->at == from)
+            status = copy_beyond(copy, end, reterr);
     }
     return status;
 }
 
-/* Copies until little is left. On SPEC_OK the log lock is held. */
+/* Log lock held. */
+static uint64_t log_end(const struct sc_store *store)
+{
+    const struct sc_store_journal *journal = &store->log.journal;
+    return sc_store_is_member(store) ? journal->end.offset : journal->file_end;
+}
+
+/* Copies until little is left. On SPEC_OK the log is entered. */
 static spec_status copy_bulk(struct sc_store_object_copy *copy, struct spec_error *reterr)
 {
     struct sc_store *store = copy->store;
-    uint64_t end = copy->old.offset;
+    uint64_t end = copy->at;
     for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
         spec_status status = copy_since(copy, end, reterr);
         if (status == SPEC_OK)
@@ -176,13 +258,66 @@ static spec_status copy_bulk(struct sc_store_object_copy *copy, struct spec_erro
             status = sc_io_file_sync(store->io, copy->next.file, reterr);
         if (status != SPEC_OK)
             return status;
-        pthread_mutex_lock(&store->log.lock);
-        end = store->log.journal.file_end;
-        if (end - copy->old.offset <= SLACK_BYTES)
+        sc_store_log_enter(store);
+        end = log_end(store);
+        bool is_over = copy->seals != store->log.seal.passed;
+        if (is_over || end <= copy->at + SLACK_BYTES)
             return SPEC_OK;
-        pthread_mutex_unlock(&store->log.lock);
+        sc_store_log_leave(store);
     }
     return sc_fail(reterr, SPEC_E_BUSY, "%s/log grows faster than it is copied", store->dir);
+}
+
+/* Log entered. */
+static spec_status copy_rest(struct sc_store_object_copy *copy, struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    const uint64_t from = copy->next.end.offset;
+    if (copy->seals != store->log.seal.passed)
+        return sc_fail(reterr, SPEC_E_BUSY, "%s/log: another process has written it anew",
+                       store->dir);
+    spec_status status = copy_since(copy, log_end(store), reterr);
+    if (status == SPEC_OK)
+        status = copy_flush(copy, reterr);
+    if (status == SPEC_OK && copy->next.end.offset != from)
+        status = sc_io_file_sync(store->io, copy->next.file, reterr);
+    return status;
+}
+
+/* The new log tells of all segments: the directory and it say the same. */
+static void segments_told(struct sc_store *store)
+{
+    if (!store->params.shares || sc_store_is_member(store))
+        return;
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        store->disk.segments[i].is_told = true;
+    store->disk.tells_wrong = false;
+    store->disk.limit_told = store->disk.bytes_max;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* Log entered. */
+static spec_status copy_swap(struct sc_store_object_copy *copy, bool erases,
+                             struct spec_error *reterr)
+{
+    struct sc_store *store = copy->store;
+    spec_status status;
+    do {
+        status = copy_rest(copy, reterr);
+        if (status == SPEC_OK && sc_store_is_member(store))
+            status = sc_store_seal_append(store, copy->next.file, &copy->next.end, 0,
+                                          &copy->next.head, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    if (status == SPEC_OK && erases)
+        status = sc_store_log_open_old(store, &copy->erased, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_log_swap(store, &copy->next, reterr);
+    if (status != SPEC_OK)
+        return status;
+    store->log.seal.passed += store->log.seal.is_set;
+    store->log.seal.is_set = false;
+    return SPEC_OK;
 }
 
 spec_status sc_store_objects_copy_end(struct sc_store_object_copy *copy, bool erases,
@@ -192,20 +327,15 @@ spec_status sc_store_objects_copy_end(struct sc_store_object_copy *copy, bool er
     spec_status status = copy_bulk(copy, reterr);
     if (status != SPEC_OK)
         return status;
-    uint64_t from = copy->old.offset;
-    status = copy_since(copy, store->log.journal.file_end, reterr);
-    if (status == SPEC_OK)
-        status = copy_flush(copy, reterr);
-    if (status == SPEC_OK && copy->old.offset != from)
-        status = sc_io_file_sync(store->io, copy->next.file, reterr);
     uint64_t was = store->log.journal.end.offset;
-    if (status == SPEC_OK && erases)
-        status = sc_store_log_open_old(store, &copy->erased, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_log_swap(store, &copy->next, reterr);
-    pthread_mutex_unlock(&store->log.lock);
+    status = copy_swap(copy, erases, reterr);
+    copy->is_sealed = store->log.seal.is_set; /* and the file has its first name still */
+    sc_store_log_leave(store);
     if (status != SPEC_OK)
         return status;
+    segments_told(store);
+    if (sc_store_is_member(store))
+        sc_store_log_new_remove_old(store);
     sc_store_count(&store->counts.checkpoints, 1);
     SC_LOG(store->params.log, SPEC_LOG_DEBUG,
            "%s/log: checkpoint %" PRIu64 ", %" PRIu64 " bytes of %" PRIu64, store->dir,
@@ -223,8 +353,15 @@ void sc_store_objects_copy_free(struct sc_store_object_copy *copy)
         sc_io_file_close(store->io, copy->next.file);
     if (copy->erased != NULL)
         sc_io_file_close(store->io, copy->erased);
-    if (sc_store_is_ours(store, NULL) == SPEC_OK)
-        sc_store_log_new_remove(store, 0);
+    if (copy->next.file != NULL && !copy->is_sealed && sc_store_is_ours(store, NULL) == SPEC_OK)
+        sc_store_log_new_remove(store, copy->next.head.number);
+    sc_store_turn_begin(store);
+    sc_store_seal_old_close(store);
+    sc_store_turn_end(store);
+    if (copy->lock != NULL)
+        sc_io_file_close(store->io, copy->lock);
+    sc_store_log_beyond_done(store, &copy->beyond);
+    sc_alloc_free(store->params.alloc, copy->segments.list);
     sc_alloc_free(store->params.alloc, copy->in);
     sc_alloc_free(store->params.alloc, copy->out);
     sc_alloc_free(store->params.alloc, copy);

@@ -1,200 +1,36 @@
-/* object_log: the log of objects: open, replay, appends. Contract: object.h.
+/* object_log: the log of objects: open, appends. Contract: object.h.
  *
- *   open    identity -> directory -> lock -> log -> segments -> staging -> replay
- *   replay  domain: on_domain; objects: claim pages, on_object; removal: on_removed; clear:
- *           on_cleared; head: the first record only
+ *   alone    identity -> directory -> lock -> log -> segments -> staging -> replay
+ *   beside   lock, shared -> segments -> staging -> log, followed to its end (object_member.c)
  *
- * Removals name copies; a table maps each copy to the caller's mark during replay. A record that a
- * checkpoint copied may name a copy that exists already, which is skipped.
- *
- * Invariants: a record that does not fit is counted and skipped. A failed open leaves an existing
- * store unchanged.
+ * Invariants: a failed open leaves an existing store unchanged.
  * Threads: open; appends from any thread, under the log lock.
  * Tests: tests/unit/store/test_object_log.c, tests/fuzz/fuzz_objects.c */
 #include "store/log/identity.h"
 #include "store/log/log_swap.h"
+#include "store/log/members.h"
 #include "store/log/record_format.h"
-#include "store/object/object_record.h"
+#include "store/object/object_member.h"
+#include "store/object/object_replay.h"
 #include "store/open.h"
+#include "store/replay/replay.h"
 
 #include <string.h>
 
 #define PAGE           ((uint64_t)SC_IO_PAGE_BYTES)
 #define FRAMES_LEAST   8u /* of staging */
 #define OP_BYTES_LEAST (UINT64_C(64) << 10)
-#define COPIES_LEAST   1024u
-
-/* ---- Marks of copies
- * ---------------------------------------------------------------------------- */
-
-struct copies { /* open addressing; mark 0: a free slot */
-    struct sc_alloc *alloc;
-    struct {
-        uint64_t copy;
-        uint32_t mark; /* GONE: removed */
-        uint32_t reserved;
-    } * slots;
-    uint64_t mask, count;
-};
-#define GONE UINT32_MAX
-
-static bool copies_make(struct copies *copies, uint64_t slots)
-{
-    copies->slots = sc_alloc_array(copies->alloc, slots, sizeof(*copies->slots));
-    copies->mask = slots - 1;
-    copies->count = 0;
-    return copies->slots != NULL;
-}
-
-/* Returns the slot of a copy, or its free slot. Copies ascend from a random base. */
-static uint64_t copies_find(const struct copies *copies, uint64_t copy)
-{
-    uint64_t at = (copy * 0x9E3779B97F4A7C15ull >> 20) & copies->mask;
-    while (copies->slots[at].mark != 0 && copies->slots[at].copy != copy)
-        at = (at + 1) & copies->mask;
-    return at;
-}
-
-static bool copies_add(struct copies *copies, uint64_t copy, uint32_t mark)
-{
-    if ((copies->count + 1) * 2 > copies->mask) {
-        struct copies old = *copies;
-        if (!copies_make(copies, (old.mask + 1) * 2)) {
-            *copies = old;
-            return false;
-        }
-        for (uint64_t i = 0; i <= old.mask; i++)
-            if (old.slots[i].mark != 0 && old.slots[i].mark != GONE) {
-                copies->slots[copies_find(copies, old.slots[i].copy)] = old.slots[i];
-                copies->count++;
-            }
-        sc_alloc_free(copies->alloc, old.slots);
-    }
-    uint64_t at = copies_find(copies, copy);
-    copies->count += copies->slots[at].mark == 0;
-    copies->slots[at].copy = copy;
-    copies->slots[at].mark = mark;
-    return true;
-}
+#define OPENS_NS       10000000000ull /* the longest wait for a process that opens it alone */
+#define RETRY_NS       5000000ull
 
 /* ---- Replay ---------------------------------------------------------------------------------- */
 
-struct replay {
-    const struct sc_store_objects_params *params;
-    struct copies copies;
-    struct sc_store_object_batch batch;
-    uint64_t refused, lies;
-};
-
-static spec_status replay_objects(struct sc_store *store, struct replay *replay,
-                                  struct spec_error *reterr)
-{
-    for (uint32_t i = 0; i < replay->batch.count; i++) {
-        struct sc_store_object *object = &replay->batch.objects[i];
-        uint32_t mark = 0,
-                 known = replay->copies.slots[copies_find(&replay->copies, object->copy)].mark;
-        if (known != 0 && known != GONE)
-            continue;
-        if (!sc_store_object_pages_claim(store, object->parts, object->part_count)) {
-            replay->refused++;
-            continue;
-        }
-        spec_status status = replay->params->on_object(object, &mark, replay->params->user, reterr);
-        if (status == SPEC_OK && !copies_add(&replay->copies, object->copy, mark))
-            return sc_fail(reterr, SPEC_E_NO_MEMORY, "%" PRIu64 " objects of the log",
-                           replay->copies.count);
-        if (status != SPEC_OK)
-            sc_store_object_pages_free(store, object->parts, object->part_count);
-        if (status != SPEC_OK && status != SPEC_E_BUSY)
-            return status;
-        replay->refused += status == SPEC_E_BUSY;
-    }
-    return SPEC_OK;
-}
-
-static void replay_removal(struct replay *replay, const uint8_t *copies, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t copy = sc_store_le_get(copies + 8ull * i, 8);
-        uint64_t at = copies_find(&replay->copies, copy);
-        uint32_t mark = replay->copies.slots[at].mark;
-        if (mark == 0 || mark == GONE)
-            continue;
-        replay->params->on_removed(mark, copy, replay->params->user);
-        replay->copies.slots[at].mark = GONE;
-    }
-}
-
-static spec_status version_check(struct sc_store *store, const struct sc_store_record *record,
-                                 struct spec_error *reterr)
-{
-    bool is_known =
-        record->type == SC_STORE_RECORD_HEAD ||
-        (record->type >= SC_STORE_RECORD_DOMAIN && record->type <= SC_STORE_RECORD_CLEAR);
-    if (is_known && record->version == SC_STORE_RECORD_VERSION)
-        return SPEC_OK;
-    return sc_fail(reterr, SPEC_E_VERSION,
-                   "%s/log record %" PRIu64 " has type %" PRIu64 " version %" PRIu64
-                   ", this build reads types 6 and 11 to 14 version %u",
-                   store->dir, store->log.journal.end.sequence + 1, record->type, record->version,
-                   SC_STORE_RECORD_VERSION);
-}
-
-/* A removal may be among the records that are missing: its object must not come back, and later
- * ones may have its pages. Which one is not known. */
-static void replay_gap(const struct replay *replay)
-{
-    replay->params->on_cleared(0, replay->params->user);
-}
-
-static spec_status replay_record(struct sc_store *store, const struct sc_store_payload *payload,
-                                 void *user, struct spec_error *reterr)
-{
-    struct replay *replay = user;
-    struct sc_store_record record = {0};
-    const uint8_t *bytes;
-    uint32_t count;
-    if (payload->gap == SC_STORE_GAP_RESETS)
-        replay_gap(replay);
-    if (payload->at == NULL)
-        return SPEC_OK;
-    bool is_true = sc_store_record_peek(payload->at, payload->bytes, &record);
-    spec_status status = is_true ? version_check(store, &record, reterr) : SPEC_OK;
-    if (status != SPEC_OK)
-        return status;
-    if (is_true && record.type == SC_STORE_RECORD_HEAD) {
-        is_true = store->log.journal.end.sequence == 0 &&
-                  sc_store_record_decode(payload->at, payload->bytes, &record);
-        if (is_true)
-            store->log.journal.head = record.head;
-    } else if (is_true && record.type == SC_STORE_RECORD_DOMAIN) {
-        is_true = sc_store_record_get_domain(payload->at, payload->bytes, &bytes, &count) &&
-                  record.id > 0 && record.id < SC_STORE_OBJECT_DOMAINS;
-        if (is_true)
-            status = replay->params->on_domain((uint32_t)record.id, bytes, count,
-                                               replay->params->user, reterr);
-    } else if (is_true && record.type == SC_STORE_RECORD_OBJECTS) {
-        is_true = sc_store_record_get_objects(payload->at, payload->bytes, &replay->batch);
-        if (is_true)
-            status = replay_objects(store, replay, reterr);
-    } else if (is_true && record.type == SC_STORE_RECORD_REMOVAL) {
-        is_true = sc_store_record_get_removal(payload->at, payload->bytes, &bytes, &count);
-        if (is_true)
-            replay_removal(replay, bytes, count);
-    } else if (is_true && record.id > 0 && record.id < SC_STORE_OBJECT_DOMAINS) {
-        replay->params->on_cleared((uint32_t)record.id, replay->params->user);
-    }
-    replay->lies += !is_true;
-    return status;
-}
-
-static void replay_tell(struct sc_store *store, const struct replay *replay,
-                        struct sc_store_objects_found *found)
+static void replay_tell(struct sc_store *store, struct sc_store_objects_found *found)
 {
     const struct sc_store_journal *journal = &store->log.journal;
-    found->refused = replay->refused;
-    found->damaged = journal->damaged_count + replay->lies;
-    found->wants_checkpoint = found->refused > 0 || found->damaged > 0 ||
+    sc_store_object_replay_tell(store, found);
+    found->needs_checkpoint = store->params.shares && sc_store_segments_differ(store);
+    found->wants_checkpoint = found->refused > 0 || found->damaged > 0 || found->needs_checkpoint ||
                               sc_store_disk_used(store) > store->disk.bytes_max;
     sc_store_count(&store->counts.corrupt_records, found->damaged);
     if (found->damaged > 0 || found->refused > 0)
@@ -223,21 +59,12 @@ static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
     return sc_store_append_commit(store, &append, reterr);
 }
 
-static spec_status replay_log(struct sc_store *store, const struct sc_store_objects_params *params,
-                              struct sc_store_objects_found *found, struct spec_error *reterr)
+static spec_status replay_log(struct sc_store *store, struct sc_store_objects_found *found,
+                              struct spec_error *reterr)
 {
-    struct replay *replay = sc_alloc_zero(store->params.alloc, sizeof(*replay));
-    if (replay == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
-    replay->params = params;
-    replay->copies.alloc = store->params.alloc;
-    spec_status status = SPEC_OK;
-    if (!copies_make(&replay->copies, COPIES_LEAST))
-        status = sc_fail(reterr, SPEC_E_NO_MEMORY, "replay buffers");
+    spec_status status = sc_store_journal_scan(store, sc_store_object_replay_record, NULL, reterr);
     if (status == SPEC_OK)
-        status = sc_store_journal_scan(store, replay_record, replay, reterr);
-    if (status == SPEC_OK)
-        replay_tell(store, replay, found);
+        replay_tell(store, found);
     atomic_store(&store->counts.log_bytes, store->log.journal.file_end);
     if (status == SPEC_OK)
         status = log_begin(store, reterr);
@@ -246,8 +73,6 @@ static spec_status replay_log(struct sc_store *store, const struct sc_store_obje
         sc_store_write_budget_file_remove(store);
         sc_store_segments_trim(store);
     }
-    sc_alloc_free(store->params.alloc, replay->copies.slots);
-    sc_alloc_free(store->params.alloc, replay);
     return status;
 }
 
@@ -278,29 +103,21 @@ static void store_free(struct sc_store *store)
     if (store->io != NULL)
         sc_io_buffers(store->io, NULL, 0, 0);
     sc_staging_close(store->frames);
+    sc_store_object_replay_close(store);
     sc_store_base_free(store);
 }
 
-spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
-                                  struct sc_store **ret_store,
-                                  struct sc_store_objects_found *ret_found,
-                                  struct spec_error *reterr)
+/* The steps of the one writer. */
+static spec_status open_alone(struct sc_store *store, struct sc_store_objects_found *found,
+                              struct spec_error *reterr)
 {
-    struct sc_store *store = sc_store_base_make(&params->store);
-    if (store == NULL)
-        return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
-    store->params.role = SC_STORE_WRITER;
-    store->params.is_objects = true;
-    *ret_found = (struct sc_store_objects_found){0};
-    spec_status status = sc_store_io_open(store, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_dir_name(store, SC_STORE_OBJECTS_PREFIX, reterr);
-    if (status == SPEC_OK)
-        status = sc_store_identity_open(store, reterr);
+    spec_status status = sc_store_identity_open(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_kind_check(store, SC_STORE_ROWS_PREFIX, "rows", reterr);
     if (status == SPEC_OK)
         status = sc_store_dir_open(store, reterr);
+    if (status == SPEC_OK && store->params.shares)
+        status = sc_store_members_join(store, reterr);
     if (status == SPEC_OK)
         status = sc_store_journal_open(store, reterr);
     if (status == SPEC_OK)
@@ -309,16 +126,77 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
         status = sc_store_segments_open(store, reterr);
     if (status == SPEC_OK)
         status = staging_open(store, reterr);
+    return status == SPEC_OK ? replay_log(store, found, reterr) : status;
+}
+
+/* The steps of a process that joins others: it reads their log, and appends behind it. */
+static spec_status open_beside(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = sc_store_object_join(store, reterr);
+    if (status != SPEC_OK)
+        return status;
+    sc_store_write_budget_heir_open(store);
+    status = sc_store_segments_heir_open(store, reterr);
+    if (status == SPEC_OK)
+        status = staging_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_follow_open_as(store, &sc_store_object_follow_calls, reterr);
+    return status == SPEC_OK ? sc_store_object_joined(store, reterr) : status;
+}
+
+static spec_status open_as(const struct sc_store_objects_params *params, uint32_t role,
+                           struct sc_store **ret_store, struct sc_store_objects_found *found,
+                           struct spec_error *reterr)
+{
+    struct sc_store_params base = params->store;
+    base.role = role;
+    base.is_objects = true;
+    struct sc_store *store = sc_store_base_make(&base);
+    if (store == NULL)
+        return sc_fail(reterr, SPEC_E_NO_MEMORY, "store handle");
+    *found = (struct sc_store_objects_found){0};
+    *ret_store = store; /* callbacks of the replay free pages */
+    spec_status status = sc_store_io_open(store, reterr);
+    if (status == SPEC_OK)
+        status = sc_store_dir_name(store, SC_STORE_OBJECTS_PREFIX, reterr);
     if (status == SPEC_OK)
         status = sc_store_copies_open(store, reterr);
-    *ret_store = store; /* callbacks of the replay free pages */
     if (status == SPEC_OK)
-        status = replay_log(store, params, ret_found, reterr);
+        status = sc_store_object_replay_open(store, params, reterr);
+    if (status == SPEC_OK)
+        status =
+            role == SC_STORE_WRITER ? open_alone(store, found, reterr) : open_beside(store, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
+    if (status == SPEC_E_LOCKED && store->objects != NULL) /* the caller tries again */
+        params->on_cleared(0, params->user);
     store_free(store);
     *ret_store = NULL;
     return status;
+}
+
+spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
+                                  struct sc_store **ret_store,
+                                  struct sc_store_objects_found *ret_found,
+                                  struct spec_error *reterr)
+{
+    struct sc_exec *exec = params->store.exec;
+    const uint64_t until_ns = sc_exec_now_ns(exec) + OPENS_NS;
+    struct spec_error error;
+    _Atomic uint32_t word = 0;
+    for (;;) {
+        error = (struct spec_error){.struct_size = sizeof(error)};
+        spec_status status = open_as(params, SC_STORE_WRITER, ret_store, ret_found, &error);
+        if (status == SPEC_E_LOCKED && params->store.shares)
+            status = open_as(params, SC_STORE_HEIR, ret_store, ret_found, &error);
+        uint64_t now_ns = sc_exec_now_ns(exec);
+        if (status == SPEC_OK)
+            return SPEC_OK;
+        if (status != SPEC_E_LOCKED || !params->store.shares || now_ns >= until_ns)
+            return sc_fail_errno(reterr, status == SPEC_E_BUSY ? SPEC_E_LOCKED : status,
+                                 error.sys_errno, "%s", error.text);
+        (void)sc_exec_wait(exec, &word, 0, now_ns + RETRY_NS); /* it opens the store alone */
+    }
 }
 
 void sc_store_objects_close(struct sc_store *store)
@@ -352,7 +230,7 @@ spec_status sc_store_object_domain_put(struct sc_store *store, uint32_t id, cons
                                        uint32_t bytes, struct spec_error *reterr)
 {
     struct sc_store_append append;
-    uint64_t log_bytes = SC_STORE_FRAME_BYTES + 64 + bytes;
+    const uint64_t log_bytes = SC_STORE_FRAME_BYTES + 64 + bytes;
     spec_status status = log_reserve(store, log_bytes, reterr);
     if (status != SPEC_OK)
         return status;
@@ -377,10 +255,13 @@ void sc_store_object_parts_number(struct sc_store *store, struct sc_store_object
 }
 
 spec_status sc_store_objects_put(struct sc_store *store, struct sc_store_object *objects,
-                                 uint32_t count, uint64_t log_bytes, struct spec_error *reterr)
+                                 uint32_t count, struct spec_error *reterr)
 {
     struct sc_store_append append;
     SC_ASSERT(store->params.poison, count > 0 && count <= SC_STORE_OBJECT_BATCH);
+    spec_status status = sc_store_object_log_room(store, count, reterr);
+    if (status != SPEC_OK)
+        return status;
     sc_store_object_parts_number(store, objects, count);
     pthread_mutex_lock(&store->log.lock);
     sc_store_append_begin(store, &append);
@@ -390,9 +271,28 @@ spec_status sc_store_objects_put(struct sc_store *store, struct sc_store_object 
         sc_store_append_frame(&append);
         sc_store_record_encode_objects(&append.writer, &objects[i], end - i);
     }
-    spec_status status = sc_store_append_commit(store, &append, reterr);
+    status = sc_store_append_commit(store, &append, reterr);
     pthread_mutex_unlock(&store->log.lock);
-    sc_store_log_unreserve(store, log_bytes);
+    if (status == SPEC_OK)
+        sc_store_object_logged(store, objects, count);
+    else if (status != SPEC_PENDING && sc_store_turn_read(store, NULL) != SPEC_OK)
+        sc_store_seal_over(store, "its last append failed, and cannot be read");
+    return status;
+}
+
+static spec_status removal_append(struct sc_store *store, const uint64_t *copies, uint32_t count,
+                                  struct spec_error *reterr)
+{
+    struct sc_store_append append;
+    spec_status status;
+    sc_store_log_enter(store);
+    do {
+        sc_store_append_begin(store, &append);
+        sc_store_append_reset(&append);
+        sc_store_record_encode_removal(&append.writer, copies, count);
+        status = sc_store_append_commit(store, &append, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    sc_store_log_leave(store);
     return status;
 }
 
@@ -401,19 +301,15 @@ spec_status sc_store_objects_remove(struct sc_store *store, const uint64_t *copi
 {
     spec_status status = SPEC_OK;
     for (uint64_t first = 0, some; first < count && status == SPEC_OK; first += some) {
-        struct sc_store_append append;
         some = count - first < SC_STORE_REMOVAL_BATCH ? count - first : SC_STORE_REMOVAL_BATCH;
         uint64_t log_bytes = SC_STORE_FRAME_BYTES + 64 + 8 * some;
         status = log_reserve(store, log_bytes, reterr);
         if (status != SPEC_OK)
             return status;
-        pthread_mutex_lock(&store->log.lock);
-        sc_store_append_begin(store, &append);
-        sc_store_append_reset(&append);
-        sc_store_record_encode_removal(&append.writer, copies + first, (uint32_t)some);
-        status = sc_store_append_commit(store, &append, reterr);
-        pthread_mutex_unlock(&store->log.lock);
+        status = removal_append(store, copies + first, (uint32_t)some, reterr);
         sc_store_log_unreserve(store, log_bytes);
+        if (status == SPEC_OK)
+            sc_store_object_unlogged(store, copies + first, some);
     }
     return status;
 }
@@ -426,12 +322,14 @@ spec_status sc_store_objects_clear(struct sc_store *store, uint32_t domain,
     spec_status status = log_reserve(store, log_bytes, reterr);
     if (status != SPEC_OK)
         return status;
-    pthread_mutex_lock(&store->log.lock);
-    sc_store_append_begin(store, &append);
-    sc_store_append_reset(&append);
-    sc_store_record_encode_clear(&append.writer, domain);
-    status = sc_store_append_commit(store, &append, reterr);
-    pthread_mutex_unlock(&store->log.lock);
+    sc_store_log_enter(store);
+    do {
+        sc_store_append_begin(store, &append);
+        sc_store_append_reset(&append);
+        sc_store_record_encode_clear(&append.writer, domain);
+        status = sc_store_append_commit(store, &append, reterr);
+    } while (sc_store_log_again(store, &status, reterr));
+    sc_store_log_leave(store);
     sc_store_log_unreserve(store, log_bytes);
     return status;
 }

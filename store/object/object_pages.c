@@ -8,18 +8,27 @@
  * Tests: tests/unit/store/test_object_log.c */
 #include "store/internal.h"
 #include "store/object/object.h"
+#include "store/space/claims.h"
 
 #define PAGE ((uint64_t)SC_IO_PAGE_BYTES)
 
-/* Space lock held. */
+/* Space lock held. A process that ended its storing has no map any more. */
 static void pages_free(struct sc_store *store, const struct sc_store_object_part *parts,
                        uint32_t part_count)
 {
-    for (uint32_t i = 0; i < part_count; i++) {
+    for (uint32_t i = 0; i < part_count && sc_store_keeps_space(store); i++) {
         sc_store_space_free(&store->disk.space, parts[i].segment, parts[i].page, parts[i].pages);
         store->disk.extent_bytes -= parts[i].pages * PAGE;
         sc_store_segment_leave(store, parts[i].segment);
     }
+}
+
+/* Space lock held. Segments that a put takes pages of stay claimed until it ends. */
+static void users_add(struct sc_store *store, const struct sc_store_object_part *parts,
+                      uint32_t part_count, int32_t by)
+{
+    for (uint32_t i = 0; i < part_count; i++)
+        store->disk.segments[parts[i].segment].users += (uint32_t)by;
 }
 
 /* Space lock held. Takes a run of exactly `pages` in the segment. */
@@ -91,8 +100,11 @@ static bool parts_take(struct sc_store *store, uint64_t pages, struct sc_store_o
         pages -= some;
         ++*ret_part_count;
     }
+    users_add(store, parts, *ret_part_count, 1);
     if (pages == 0)
         return true;
+    store->disk.claims_wanted = true; /* a member's: the next tick looks for more */
+    users_add(store, parts, *ret_part_count, -1);
     pages_free(store, parts, *ret_part_count);
     *ret_part_count = 0;
     return false;
@@ -154,23 +166,73 @@ void sc_store_object_pages_free(struct sc_store *store, const struct sc_store_ob
     pthread_mutex_unlock(&store->disk.lock);
 }
 
+void sc_store_object_placed(struct sc_store *store, const struct sc_store_object_part *parts,
+                            uint32_t part_count)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    users_add(store, parts, part_count, -1);
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+bool sc_store_object_pages_take(struct sc_store *store, struct sc_store_object_part *parts,
+                                uint32_t part_count)
+{
+    uint32_t taken = 0;
+    pthread_mutex_lock(&store->disk.lock);
+    while (taken < part_count && sc_store_space_take_at(&store->disk.space, parts[taken].segment,
+                                                        parts[taken].page, parts[taken].pages)) {
+        store->disk.extent_bytes += parts[taken].pages * PAGE;
+        taken++;
+    }
+    if (taken < part_count)
+        pages_free(store, parts, taken);
+    pthread_mutex_unlock(&store->disk.lock);
+    return taken == part_count;
+}
+
 bool sc_store_object_pages_claim(struct sc_store *store, struct sc_store_object_part *parts,
                                  uint32_t part_count)
 {
-    uint32_t claimed = 0;
-    for (; claimed < part_count; claimed++) {
-        struct sc_store_object_part *part = &parts[claimed];
-        uint64_t index = sc_store_segment_find(store, part->segment);
-        if (index == store->disk.segment_max ||
-            !sc_store_space_take_at(&store->disk.space, index, part->page, part->pages))
-            break;
-        part->segment = (uint32_t)index;
-        store->disk.extent_bytes += part->pages * PAGE;
+    for (uint32_t i = 0; i < part_count; i++) {
+        uint64_t index = sc_store_segment_find(store, parts[i].segment);
+        if (index == store->disk.segment_max)
+            return false;
+        parts[i].segment = (uint32_t)index;
     }
-    if (claimed == part_count)
-        return true;
-    pages_free(store, parts, claimed);
-    return false;
+    return sc_store_object_pages_take(store, parts, part_count);
+}
+
+uint64_t sc_store_object_pages_near(struct sc_store *store,
+                                    const struct sc_store_object_part *parts, uint32_t part_count)
+{
+    uint64_t pages = 0;
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint32_t i = 0; i < part_count; i++)
+        if (sc_store_segment_may_take(store, parts[i].segment))
+            pages += parts[i].pages;
+    pthread_mutex_unlock(&store->disk.lock);
+    return pages;
+}
+
+/* Returns the free pages of the segments that this process has claimed. */
+static uint64_t pages_held(struct sc_store *store)
+{
+    uint64_t pages = 0;
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (sc_store_segment_takes(store, i))
+            pages += store->disk.space.segments[i].free_pages;
+    pthread_mutex_unlock(&store->disk.lock);
+    return pages;
+}
+
+bool sc_store_object_room_claim(struct sc_store *store)
+{
+    if (!sc_store_is_member(store))
+        return false;
+    uint64_t before = pages_held(store);
+    sc_store_claims_tick(store);
+    return pages_held(store) > before;
 }
 
 void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint64_t *ret_pages)

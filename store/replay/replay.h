@@ -70,6 +70,9 @@ void sc_store_replay_restart(struct sc_store *store);
 spec_status sc_store_replay_record(struct sc_store *store, const struct sc_store_payload *payload,
                                    void *user, struct spec_error *reterr);
 void sc_store_replay_extent_end(struct sc_store *store);
+/* Reads the log on to its end, and opens it for appending (take_over.c). Beside others the caller
+ * has the lock that they share. Errors: STALE, it cannot be read, or not by this process. */
+spec_status sc_store_take_over_log(struct sc_store *store, struct spec_error *reterr);
 /* For the first append: writes the head of an empty log, else continues after the head's ids. Log
  * lock held, or open. */
 spec_status sc_store_replay_begin_log(struct sc_store *store, struct spec_error *reterr);

@@ -126,7 +126,7 @@ static spec_status log_read(struct sc_store *store, struct spec_error *reterr)
         if (journal->end.offset == end)
             sc_store_follow_end(store);
     } while (journal->end.offset != end || sc_store_follow_again(store));
-    if (!sc_store_keeps_space(store) || store->replay->piece_base != 0)
+    if (!sc_store_keeps_space(store) || (store->replay != NULL && store->replay->piece_base != 0))
         return sc_fail(reterr, SPEC_E_STALE, "%s/log is not the one that was followed", store->dir);
     if (!sc_store_is_member(store)) {
         sc_store_replay_extent_end(store);
@@ -162,10 +162,17 @@ static spec_status log_take(struct sc_store *store, struct spec_error *reterr)
     struct sc_io_file *followed = journal->file;
     journal->file = file;
     atomic_store(&store->counts.log_bytes, journal->file_end);
-    status = sc_store_replay_begin_log(store, reterr);
+    if (store->replay != NULL)
+        status = sc_store_replay_begin_log(store, reterr);
     pthread_mutex_unlock(&store->log.lock);
     sc_io_file_close(store->io, followed);
     return status;
+}
+
+spec_status sc_store_take_over_log(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = log_read(store, reterr);
+    return status == SPEC_OK ? log_take(store, reterr) : status;
 }
 
 /* Pieces that are void here and lack a drop record: refused ones, and those whose rows failed in

@@ -160,14 +160,22 @@ static void claim_give(struct sc_store *store, uint64_t index)
     sc_io_file_unclaim(store->io, segment->file);
 }
 
+/* Returns the bytes of a chunk's layer; of objects, a page. */
+static uint64_t chunk_bytes(const struct sc_store *store)
+{
+    if (store->params.is_objects)
+        return PAGE;
+    return sc_store_shape_place(&store->shape, store->params.probe_row_bytes,
+                                store->params.config->chunk_tokens)
+        .stride;
+}
+
 /* Space lock held. Gives back what has no room for a chunk's layer, and what is above the limit;
  * with lacks also one that has some. */
 static void claims_give(struct sc_store *store, uint64_t limit, bool lacks)
 {
     uint64_t segments, held = held_count(store, &segments);
-    uint64_t chunk = sc_store_shape_place(&store->shape, store->params.probe_row_bytes,
-                                          store->params.config->chunk_tokens)
-                         .stride;
+    uint64_t chunk = chunk_bytes(store);
     for (uint64_t i = 0; i < store->disk.segment_count; i++) {
         const struct sc_store_segment *segment = &store->disk.segments[i];
         if (segment->state == SC_STORE_SEGMENT_READY && segment->is_claimed &&

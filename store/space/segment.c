@@ -244,7 +244,8 @@ spec_status sc_store_segments_open(struct sc_store *store, struct spec_error *re
     if (status == SPEC_OK)
         status = segments_list(store, &listing, reterr);
     if (status == SPEC_OK)
-        status = segments_table(store, listing.count, 0, reterr);
+        status = segments_table(store, listing.count,
+                                store->params.shares ? SC_STORE_FOLLOWED_SEGMENTS : 0, reterr);
     for (uint64_t i = 0; i < listing.count && status == SPEC_OK; i++)
         status = segment_open_file(store, listing.numbers[i], reterr);
     sc_alloc_free(store->params.alloc, listing.numbers);

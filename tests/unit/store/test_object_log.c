@@ -244,7 +244,9 @@ static spec_status record_put(struct rig *rig, uint32_t number, uint64_t log_byt
     memcpy(parts, twin->parts, sizeof(parts));
     object.parts = parts;
     object.key = twin->key;
-    return sc_store_objects_put(rig->store, &object, 1, log_bytes, &rig->world->error);
+    spec_status status = sc_store_objects_put(rig->store, &object, 1, &rig->world->error);
+    sc_store_log_unreserve(rig->store, log_bytes);
+    return status;
 }
 
 static uint32_t object_put(struct rig *rig, uint64_t pages)
