@@ -35,7 +35,6 @@
 #define SC_STORE_EPOCHS_DIR    "epochs"      /* a reader may create it before the store exists */
 #define SC_STORE_SEGMENT_MIN   (1ull << 20)  /* smallest segment created when space runs out */
 #define SC_STORE_FIXED_BYTES   (48ull << 10) /* identity, locks, directories, notification */
-#define SC_STORE_HINTS_BYTES   (16ull << 10) /* of stores with members (log/hints.h) */
 #define SC_STORE_DEFAULT_BYTES (20ull << 30) /* disk_bytes when the configuration says 0 */
 #define SC_STORE_RETRY_NS      5000000000ull /* after ENOSPC or EIO: no new extents for this long */
 
@@ -104,6 +103,7 @@ struct sc_store {
     struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */
     uint32_t member_place;
     struct sc_store_hints *hints; /* shared with other members (log/hints.h); NULL: none */
+    uint64_t hints_bytes;
     uint8_t store_id[16];
     struct sc_store_limits limits;
 

@@ -289,6 +289,13 @@ void sc_store_turn_end(struct sc_store *store);
 /* A member: says for five seconds that it stores the chunk with this hash. false: another member
  * has said so. Any thread; never blocks. A wrong answer costs a copy, or a miss. */
 bool sc_store_intend(struct sc_store *store, uint64_t hash);
+/* A member: notes that `key` (a piece's id, an object's copy number) is used now, so that no member
+ * evicts it as unused. Others: no effect. Any thread; one relaxed store once a second. */
+void sc_store_use(struct sc_store *store, uint64_t key);
+/* Returns the second (wall clock, never in the future) of the last use that any member noted, or of
+ * another key's that shares its word; 0: none is known. A wrong answer costs a wrong victim. Any
+ * thread. */
+uint32_t sc_store_used_s(const struct sc_store *store, uint64_t key);
 /* A member: claims segments ahead, so that rows find a place. Executor thread; blocks on files. */
 void sc_store_claims_tick(struct sc_store *store);
 

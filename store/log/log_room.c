@@ -26,6 +26,7 @@
  * Tests: tests/unit/store/test_free_space.c, tests/unit/plugin/test_soak.c */
 #include "store/log/log_room.h"
 #include "store/internal.h"
+#include "store/log/hints.h"
 #include "store/log/where.h"
 
 #define PAGE          ((uint64_t)SC_IO_PAGE_BYTES)
@@ -43,7 +44,8 @@
 
 static uint64_t fixed_bytes(const struct sc_store *store)
 {
-    return SC_STORE_FIXED_BYTES + (store->params.shares ? SC_STORE_HINTS_BYTES : 0);
+    uint64_t hints = store->params.shares ? sc_store_hints_bytes(store->disk.bytes_max) : 0;
+    return SC_STORE_FIXED_BYTES + hints;
 }
 
 /* ---- The share ------------------------------------------------------------------------------ */

@@ -22,6 +22,7 @@
  * Threads: open; for a follower, the thread that follows (follow.c). Callbacks run without
  * locks. */
 #include "store/replay/replay.h"
+#include "store/log/hints.h"
 #include "store/log/log_swap.h"
 #include "store/log/where.h"
 #include "store/replay/checkpoint.h"
@@ -685,6 +686,7 @@ spec_status sc_store_replay_log(struct sc_store *store, struct spec_error *reter
     if (status == SPEC_OK) {
         sc_store_log_new_remove_all(store);
         sc_store_write_budget_file_remove(store);
+        sc_store_hints_trim(store);
         sc_store_segments_trim(store);
         sc_store_replay_shorten(store);
         if (store->params.shares && sc_store_segments_differ(store))

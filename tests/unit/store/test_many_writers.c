@@ -630,7 +630,7 @@ static void a_chunk_is_intended_by_one(void **state)
 {
     static const struct world_setup files = {"files", WORLD_ON(PREAD, 2),
                                              WORLD_SHAPE(PAIRED, 3, 48, 0), WORLD_DISK(8, 1, 64)};
-    uint8_t noise[SC_STORE_HINTS_BYTES];
+    uint8_t noise[16u << 10]; /* all intents */
     char path[128];
     (void)state;
     struct world *world = world_make(&files, 1);
