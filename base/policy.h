@@ -21,9 +21,10 @@
 #ifndef SC_BASE_POLICY_H
 #define SC_BASE_POLICY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define SC_HEAT_ONE (UINT64_C(1) << 32) /* a half-life, or a factor of two */
+#define SC_HEAT_ONE   (UINT64_C(1) << 32)   /* a half-life, or a factor of two */
 #define SC_HEAT_FIRST (UINT64_C(128) << 32) /* initial time; logarithms are subtracted from it */
 
 /* Facts about a kept thing. Members that an order does not read may be 0. */
@@ -110,6 +111,13 @@ static inline uint64_t sc_rank_used(enum sc_policy policy, uint64_t rank, uint64
     return policy == SC_POLICY_LRU   ? now
            : policy == SC_POLICY_LFU ? sc_rank_lfu(&use)
                                      : sc_heat_used(rank, now);
+}
+
+/* Returns true if all uses in a rank are before `then`, as far as the rank tells: with value, many
+ * uses before count as a later one. */
+static inline bool sc_rank_is_before(enum sc_policy policy, uint64_t rank, uint64_t then)
+{
+    return (policy == SC_POLICY_LFU ? rank & ((UINT64_C(1) << 44) - 1) : rank) < then;
 }
 
 /* Returns the rank of a thing that is in use when it would be evicted: as two uses now; lru:

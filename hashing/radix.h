@@ -276,6 +276,13 @@ static inline struct sc_radix_among sc_radix_below(uint64_t piece_end)
  * examined. */
 bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment);
+/* Returns the present time of the order of use: later uses have a later one. Any thread. */
+uint64_t sc_radix_time(const struct sc_radix *index);
+/* Ranks a run as used once more at `then`, a time of sc_radix_time, if its rank tells of no use
+ * since. False: it does, or the run is stale. Writer. */
+bool sc_radix_used_then(struct sc_radix *index, struct sc_radix_ref run, uint64_t then);
+/* Ranks a run as a pinned leaf that victim_below meets. Stale: no effect. Writer. */
+void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref run);
 /* As victim_below, for any piece. */
 bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segment);
 /* As victim_below, but the runs stored last (a 16th of all) are found only if no other of their

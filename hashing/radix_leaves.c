@@ -389,6 +389,30 @@ bool sc_radix_victim(struct sc_radix *index, struct sc_radix_segment *ret_segmen
     return sc_radix_victim_below(index, sc_radix_below(UINT64_MAX), ret_segment);
 }
 
+/* ---- Uses that others know of ---------------------------------------------------------------- */
+
+uint64_t sc_radix_time(const struct sc_radix *index)
+{
+    return atomic_load_explicit(&index->clock, memory_order_relaxed) +
+           atomic_load_explicit(&index->written, memory_order_relaxed);
+}
+
+bool sc_radix_used_then(struct sc_radix *index, struct sc_radix_ref run, uint64_t then)
+{
+    struct sc_radix_node *node = sc_radix_node_of(index, run);
+    if (node == NULL || !sc_rank_is_before(index->policy, sc_radix_rank(node), then))
+        return false;
+    sc_radix_used(index, node, then);
+    return true;
+}
+
+void sc_radix_pass_over(struct sc_radix *index, struct sc_radix_ref run)
+{
+    struct sc_radix_node *node = sc_radix_node_of(index, run);
+    if (node != NULL)
+        sc_radix_node_pass_over(index, node);
+}
+
 /* ---- Evictable pieces ----------------------------------------------------------------------- */
 
 struct walk {

@@ -54,7 +54,7 @@ void fixture_check(struct fixture *fx)
 
 void fixture_pass_over(struct fixture *fx, struct sc_radix_ref ref)
 {
-    sc_radix_node_pass_over(fx->index, sc_radix_node_of(fx->index, ref));
+    sc_radix_pass_over(fx->index, ref);
 }
 
 struct sc_radix_ref root_of(struct fixture *fx, const struct sc_sha256 *root)

@@ -218,6 +218,41 @@ static void what_has_just_come_stays(void **state)
     }
 }
 
+/* A use that others know of counts from its time on, and once. With lru the piece is evicted beside
+ * what was stored then; with value later, for it was used twice; with lfu last. */
+static void a_use_by_others_counts_from_its_time(void **state)
+{
+    (void)state;
+    const struct {
+        enum sc_policy policy;
+        uint32_t least, most; /* evicted before it */
+    } cases[] = {{SC_POLICY_LRU, 2, 3}, {SC_POLICY_VALUE, 3, 6}, {SC_POLICY_LFU, 7, 7}};
+    for (uint32_t p = 0; p < 3; p++) {
+        struct fixture fx;
+        struct sc_radix_segment leaf;
+        struct sc_radix_evicted evicted;
+        uint64_t then = 0;
+        uint32_t before = 0;
+        fixture_open_as(&fx, CHUNK, 8 * MIB, cases[p].policy);
+        for (uint32_t i = 1; i <= 8; i++) {
+            put(&fx, i);
+            then = i == 4 ? sc_radix_time(fx.index) : then;
+        }
+        assert_int_equal(lowest_piece(&fx), 1);
+        assert_true(sc_radix_victim(fx.index, &leaf));
+        assert_true(sc_radix_used_then(fx.index, leaf.node, then));
+        assert_false(sc_radix_used_then(fx.index, leaf.node, then)); /* it is known by now */
+        assert_false(sc_radix_used_then(fx.index, leaf.node, 1));
+        for (; lowest_piece(&fx) != 1; before++)
+            assert_true(sc_radix_evict(fx.index, &evicted));
+        assert_in_range(before, cases[p].least, cases[p].most);
+        assert_false(sc_radix_used_then(fx.index, evicted.segment.node, UINT64_MAX)); /* stale */
+        sc_radix_pass_over(fx.index, evicted.segment.node);
+        fixture_check(&fx);
+        fixture_close(&fx);
+    }
+}
+
 /* What hung below a run counts for it, when that is gone. */
 static void a_run_is_worth_what_hung_below_it(void **state)
 {
@@ -307,6 +342,7 @@ int main(void)
         cmocka_unit_test(the_lowest_of_those_that_may_goes),
         cmocka_unit_test(what_was_used_often_stays_for_a_while),
         cmocka_unit_test(what_has_just_come_stays),
+        cmocka_unit_test(a_use_by_others_counts_from_its_time),
         cmocka_unit_test(a_run_is_worth_what_hung_below_it),
         cmocka_unit_test(what_is_held_hides_nobody_for_long),
         cmocka_unit_test(what_is_no_free_leaf_is_not_evicted),
