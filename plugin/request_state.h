@@ -142,6 +142,13 @@ struct sc_plugin_request_memory {
     uint32_t outgrown_count;
 };
 
+/* Pieces that a request uses, and with them all before (index/uses.h). */
+enum {
+    SC_PLUGIN_USE_MATCH,  /* the last one of its match, or of what it stored behind */
+    SC_PLUGIN_USE_BRANCH, /* of its recurrent states */
+    SC_PLUGIN_USES
+};
+
 struct sc_plugin_request {
     /* Any thread. */
     _Atomic uint64_t gate;       /* [generation of the handle 32][enum sc_plugin_request_phase 32];
@@ -151,6 +158,7 @@ struct sc_plugin_request {
     _Atomic uint32_t staged;     /* stage of its match: slot + 1, or 0 */
     _Atomic uint64_t taken;      /* when it was made, by conn->requests.taken */
     _Atomic uint64_t piece_last; /* highest piece id of its ranges; UINT64_MAX: not made yet */
+    _Atomic uint64_t used_pieces[SC_PLUGIN_USES]; /* renewed while it is open; 0: none */
     _Atomic uint64_t ends;       /* front and back (bidirectional.h) */
     _Atomic uint64_t tail;       /* piece stored last, if others began its chunk; else 0 */
     _Atomic(struct sc_plugin_visit *) visit; /* of the call that has the request, or NULL */

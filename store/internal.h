@@ -102,8 +102,8 @@ struct sc_store {
     struct sc_io_file *lock_file;
     struct sc_io_file *members; /* with this process's place (log/members.h); NULL: it has none */
     uint32_t member_place;
-    struct sc_store_hints *hints; /* shared with other members (log/hints.h); NULL: none */
-    uint64_t hints_bytes;
+    struct sc_store_hints *_Atomic hints; /* shared with other members (log/hints.h); NULL: none */
+    uint64_t hints_bytes;                 /* constant once they are set */
     uint8_t store_id[16];
     struct sc_store_limits limits;
 

@@ -153,6 +153,8 @@ void sc_plugin_request_unhold(struct sc_plugin_request *request)
     sc_plugin_request_memory_put(request);
     atomic_store(&request->piece_last, UINT64_MAX);
     atomic_store(&request->tail, 0);
+    for (uint32_t i = 0; i < SC_PLUGIN_USES; i++)
+        atomic_store_explicit(&request->used_pieces[i], 0, memory_order_relaxed);
     uint64_t generation = atomic_load_explicit(&request->gate, memory_order_relaxed) >> 32;
     atomic_store_explicit(&request->gate, sc_plugin_gate_of(generation, SC_REQUEST_FREE),
                           memory_order_release);

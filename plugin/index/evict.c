@@ -9,7 +9,9 @@
  *                          \------ [64..128)                 pinned: skipped
  *
  * Pieces that no lookup here can find (other namespaces, earlier epochs) are evicted first, then
- * leaves; a piece is dropped with its last run. Hints precede the order of use: lower priority
+ * leaves; a piece is dropped with its last run. Uses by other processes count (uses.h): a leaf that
+ * they used within a lease is evicted only for a pass that was refused twice. Hints precede the
+ * order of use: lower priority
  * first, retained prefixes last. A pass, or its class's demand, evicts nothing that is placed above
  * it. A pass that would itself be evicted first is not admitted. If space is fragmented or the
  * index full, leaves are evicted once the quarantine is empty.
@@ -25,8 +27,10 @@
 #define DEMAND_PART  4u            /* added to a lease's demand: eviction lags a little */
 #define GAP_PART     64u           /* evicted in advance, so that not each commit starts a job */
 #define LEAVES       64u           /* per step, under one hold of index.lock */
+#define LEAF_LOOKS   256u          /* the same: leaves examined */
 #define RUNS_PART    16u           /* of a full index */
-#define LOOKS        1024u         /* runs examined for eviction before a pass */
+#define REFUSED_NS   UINT64_C(1000000000) /* a pass is tried again within this, or a lease */
+#define LOOKS        1024u                /* runs examined for eviction before a pass */
 #define CRUMBS_PART  128u /* of the disk: a pass's overhead beyond its own bytes, at most */
 
 /* Raises the maximum requested since the job last looked. */
@@ -167,13 +171,14 @@ void sc_plugin_evict_check(spec_connector *conn, uint64_t place, uint64_t rows)
 
 /* index.lock held. */
 static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
-                       struct sc_radix_evicted *ret)
+                       struct sc_plugin_looks *looks, struct sc_radix_evicted *ret)
 {
     struct sc_radix_segment leaf;
-    for (uint32_t i = 0; i < LEAVES; i++) {
+    for (; looks->left > 0; looks->left--) {
         if (!sc_plugin_index_leaf(conn, among, &leaf))
             return false;
-        if (sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
+        if (!sc_plugin_uses_keep(conn, &leaf, looks) &&
+            sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
             return true;
     }
     return false;
@@ -182,13 +187,15 @@ static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
 /* commit_lock held. Evicts up to LEAVES leaves until so many bytes and runs are evicted; for bytes
  * only leaves of `among`. Returns their number. */
 static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs,
-                             struct sc_radix_among among)
+                             struct sc_radix_among among, struct sc_plugin_looks *looks)
 {
     uint64_t pieces[LEAVES], piece_count = 0, leaf_count = 0, given = 0;
     struct sc_radix_evicted evicted;
     pthread_mutex_lock(&conn->index.lock);
+    sc_plugin_uses_now(conn);
     while (leaf_count < LEAVES && (leaf_count < runs || given < bytes)) {
-        if (!leaf_evict(conn, leaf_count < runs ? sc_radix_below(UINT64_MAX) : among, &evicted))
+        struct sc_radix_among of = leaf_count < runs ? sc_radix_below(UINT64_MAX) : among;
+        if (!leaf_evict(conn, of, looks, &evicted))
             break;
         uint64_t piece = evicted.segment.value.piece;
         leaf_count++;
@@ -301,6 +308,17 @@ static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_free_spa
     return evict->left_runs > room->log_pieces_over ? evict->left_runs : room->log_pieces_over;
 }
 
+/* A pass that was refused because other processes use all that is old is refused once: the next
+ * evicts it. Returns true if the step has not seen all that may be evicted. */
+static bool looks_end(spec_connector *conn, const struct sc_plugin_looks *looks, bool is_refused)
+{
+    uint64_t lease_ns = conn->config.lease_ns_max;
+    if (is_refused && looks->spared > 0)
+        conn->evict.refused_ns =
+            sc_exec_now_ns(conn->exec) + (lease_ns > REFUSED_NS ? lease_ns : REFUSED_NS);
+    return looks->left == 0 && looks->raised > 0;
+}
+
 bool sc_plugin_evict_some(spec_connector *conn)
 {
     struct sc_plugin_evict *evict = &conn->evict;
@@ -315,18 +333,22 @@ bool sc_plugin_evict_some(spec_connector *conn)
     uint64_t leaf_count = 0, others = bytes > 0 ? bytes : before.log_pieces_over > 0;
     bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
     bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
+    bool looks_on = false;
     if (goes && !gave) {
+        bool was_refused = !is_share && sc_exec_now_ns(conn->exec) < evict->refused_ns;
+        struct sc_plugin_looks looks = {.left = LEAF_LOOKS, .spares = !was_refused};
         pthread_mutex_lock(&conn->commit_lock);
-        leaf_count = evict_leaves(conn, bytes, runs, among);
+        leaf_count = evict_leaves(conn, bytes, runs, among, &looks);
         pthread_mutex_unlock(&conn->commit_lock);
-        bool none_is_old = leaf_count == 0 && before.piece_new != UINT64_MAX;
+        looks_on = looks_end(conn, &looks, !is_share && leaf_count == 0);
+        bool none_is_old = leaf_count == 0 && !looks_on && before.piece_new != UINT64_MAX;
         atomic_store(&evict->none_place_end, among.place_end);
         atomic_store(&evict->none_piece_new, none_is_old ? before.piece_new : 0);
     }
     sc_store_free_space(conn->store, &after);
     spare_set(conn, &after);
     uint64_t freed = sub_to_zero(room_to_be(&after), room_to_be(&before));
-    bool found = gave || leaf_count > 0;
+    bool found = gave || leaf_count > 0 || looks_on;
     bool goes_on = is_share && goes && !found && share_ended(evict, among.place_end);
     evict->left_bytes = sub_to_zero(evict->left_bytes, freed);
     evict->left_runs = sub_to_zero(evict->left_runs, leaf_count);

@@ -27,8 +27,10 @@ struct sc_plugin_evict {
     /* The job's. */
     struct sc_radix_among asked; /* what may be evicted for its goal */
     struct sc_plugin_class_demand demand;
-    uint32_t share_classes;         /* bit per class whose demand may need eviction */
-    uint64_t goal_bytes;            /* needed at once by a pass */
+    uint32_t share_classes; /* bit per class whose demand may need eviction */
+    uint64_t goal_bytes;    /* needed at once by a pass */
+    uint64_t refused_ns; /* executor's clock: until then a pass that was refused takes leaves that
+                          * other processes used within a lease */
     uint64_t left_bytes, left_runs; /* beyond what is free or in quarantine */
 };
 

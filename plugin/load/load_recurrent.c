@@ -74,6 +74,8 @@ uint64_t sc_plugin_recurrent_cut(spec_connector *conn, struct sc_plugin_request 
             request->provenance = worst;
             state->pinned = match.last;
             state->segment_count = match.segment_count;
+            sc_plugin_uses_add(conn, request, SC_PLUGIN_USE_BRANCH,
+                               state->segments[match.segment_count - 1].value.piece);
             return least;
         }
         sc_radix_unpin(conn->radix, match.last);

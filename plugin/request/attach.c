@@ -166,6 +166,7 @@ static spec_status lease_attach(spec_connector *conn, const struct spec_attach_p
     }
     sc_plugin_request_match_cut(conn, request, attached.match.segment_count);
     request_fill(request, lease, &attached, params->from_token);
+    sc_plugin_uses_add(conn, request, SC_PLUGIN_USE_MATCH, attached.match.last_piece);
     request->salt = sc_store_piece_salt(conn->store, attached.match.last_piece);
     if (sc_store_piece_is_erased(conn->store, attached.match.last_piece) ||
         sc_store_erases(conn->store, &request->salt)) {

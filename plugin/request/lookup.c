@@ -271,6 +271,7 @@ static void match_request(spec_connector *conn, const struct spec_lookup_params 
     if (match.token_count == 0)
         return;
     request->pinned = match.last;
+    sc_plugin_uses_add(conn, request, SC_PLUGIN_USE_MATCH, match.last_piece);
     cut_match(conn, params, request, &query, &match);
     if (atomic_load(&conn->epoch) != request->epoch ||
         sc_plugin_erase_covers(conn, request)) {       /* reset or erased meanwhile: the */

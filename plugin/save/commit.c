@@ -89,6 +89,10 @@ static void rows_committed(spec_connector *conn, const struct sc_plugin_save *sa
         sc_plugin_kick(conn, SC_JOB_COMPACT);
     bool is_tail = is_begun && end % chunk != 0 && indexed_end == end;
     atomic_store(&save->request->tail, is_tail ? first_id : 0);
+    if (indexed_end == end && conn->ranks.is_member) /* new: it needs no use before the next tick */
+        atomic_store_explicit(&save->request->used_pieces[SC_PLUGIN_USE_MATCH],
+                              first_id + sc_plugin_chunk_count(conn, present, end) - 1,
+                              memory_order_relaxed);
     sc_count(&conn->stats.stored_tokens, indexed_end - present);
     sc_count(&conn->stats.stored_chunks, sc_plugin_chunk_count(conn, present, indexed_end));
 }

@@ -17,15 +17,16 @@
 
 #include <stdio.h>
 
-#define HINTS_NAME  "hints"
-#define SLOTS       1024u
-#define INTENT_MS   5000u
-#define OWNER_BITS  8u
-#define USES_PART   4096u        /* of disk_bytes: the table's share */
-#define USES_LEAST  (4ull << 10) /* bytes of the table */
-#define USES_MOST   (1ull << 20)
-#define HASH_FACTOR UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads consecutive ids   \
-                                                  */
+#define HINTS_NAME "hints"
+#define SLOTS      1024u
+#define INTENT_MS  5000u
+#define OWNER_BITS 8u
+#define USES_PART  4096u        /* of disk_bytes: the table's share */
+#define USES_LEAST (4ull << 10) /* bytes of the table */
+#define USES_MOST  (1ull << 20)
+#define HASH_FACTOR                                                                                \
+    UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads consecutive ids                   \
+                                  */
 
 struct sc_store_hints {
     struct {
@@ -34,6 +35,17 @@ struct sc_store_hints {
     } intents[SLOTS];
     _Atomic uint32_t uses[];
 };
+
+/* A member that takes over maps them while other threads call. */
+static struct sc_store_hints *hints_of(const struct sc_store *store)
+{
+    return atomic_load_explicit(&store->hints, memory_order_acquire);
+}
+
+static void hints_set(struct sc_store *store, struct sc_store_hints *hints)
+{
+    atomic_store_explicit(&store->hints, hints, memory_order_release);
+}
 
 /* Returns the bytes of the table of uses: a power of two. */
 static uint64_t uses_bytes(uint64_t disk_bytes)
@@ -61,22 +73,23 @@ static struct sc_io_file *file_open(struct sc_store *store, uint32_t flags, char
 void sc_store_hints_open(struct sc_store *store)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
-    if (!sc_store_is_member(store) || store->hints != NULL)
+    if (!sc_store_is_member(store) || hints_of(store) != NULL)
         return;
     struct sc_io_file *file =
         file_open(store, SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, path, sizeof(path));
     if (file == NULL)
         return;
     store->hints_bytes = sc_store_hints_bytes(store->disk.bytes_max);
-    store->hints = sc_io_file_map(store->io, file, store->hints_bytes);
+    hints_set(store, sc_io_file_map(store->io, file, store->hints_bytes));
     sc_io_file_close(store->io, file); /* the memory stays */
 }
 
 void sc_store_hints_close(struct sc_store *store)
 {
-    if (store->hints != NULL)
-        sc_io_unmap(store->io, store->hints, store->hints_bytes);
-    store->hints = NULL;
+    struct sc_store_hints *hints = hints_of(store);
+    if (hints != NULL)
+        sc_io_unmap(store->io, hints, store->hints_bytes);
+    hints_set(store, NULL);
 }
 
 void sc_store_hints_trim(struct sc_store *store)
@@ -97,7 +110,7 @@ void sc_store_hints_trim(struct sc_store *store)
 
 bool sc_store_intend(struct sc_store *store, uint64_t hash)
 {
-    struct sc_store_hints *hints = store->hints;
+    struct sc_store_hints *hints = hints_of(store);
     if (hints == NULL || !sc_store_can_store(store))
         return true;
     uint64_t now_ms = sc_exec_wall_ns(store->params.exec) / 1000000u, own = store->member_place + 1;
@@ -118,10 +131,14 @@ bool sc_store_intend(struct sc_store *store, uint64_t hash)
 
 /* ---- Uses ----------------------------------------------------------------------------------- */
 
+/* NULL: no hints. */
 static _Atomic uint32_t *use_of(const struct sc_store *store, uint64_t key)
 {
-    uint64_t words = (store->hints_bytes - sizeof(*store->hints)) / sizeof(uint32_t);
-    return &store->hints->uses[(key * HASH_FACTOR >> 32) * words >> 32]; /* by the high bits */
+    struct sc_store_hints *hints = hints_of(store);
+    if (hints == NULL)
+        return NULL;
+    uint64_t words = (store->hints_bytes - sizeof(*hints)) / sizeof(uint32_t);
+    return &hints->uses[(key * HASH_FACTOR >> 32) * words >> 32]; /* by the high bits */
 }
 
 static uint32_t now_s(const struct sc_store *store)
@@ -131,18 +148,17 @@ static uint32_t now_s(const struct sc_store *store)
 
 void sc_store_use(struct sc_store *store, uint64_t key)
 {
-    if (store->hints == NULL)
-        return;
     _Atomic uint32_t *word = use_of(store, key);
     uint32_t now = now_s(store);
-    if (atomic_load_explicit(word, memory_order_relaxed) != now)
+    if (word != NULL && atomic_load_explicit(word, memory_order_relaxed) != now)
         atomic_store_explicit(word, now, memory_order_relaxed);
 }
 
 uint32_t sc_store_used_s(const struct sc_store *store, uint64_t key)
 {
-    if (store->hints == NULL)
+    const _Atomic uint32_t *word = use_of(store, key);
+    if (word == NULL)
         return 0;
-    uint32_t then = atomic_load_explicit(use_of(store, key), memory_order_relaxed);
+    uint32_t then = atomic_load_explicit(word, memory_order_relaxed);
     return then <= now_s(store) ? then : 0;
 }

@@ -497,6 +497,37 @@ static bool sim_file_is_shared(struct sc_io *io, struct sc_io_file *file)
     return is_shared;
 }
 
+/* Whoever maps another number of bytes has none. */
+static void *sim_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    if (sim_file_reserve(io, file, bytes, NULL) != SPEC_OK)
+        return NULL;
+    sc_sim_lock(disk);
+    const uint64_t inode = sc_sim_inode_of(file);
+    struct sc_sim_map *map = disk->maps;
+    while (map != NULL && map->inode != inode)
+        map = map->next;
+    if (map == NULL) {
+        map = sc_alloc_zero(&disk->content, sizeof(*map) + bytes);
+        if (map != NULL) {
+            map->inode = inode;
+            map->bytes = bytes;
+            map->next = disk->maps;
+            disk->maps = map;
+        }
+    }
+    sc_sim_unlock(disk);
+    return map != NULL && map->bytes == bytes ? map->memory : NULL;
+}
+
+static void sim_unmap(struct sc_io *io, void *memory, uint64_t bytes)
+{
+    (void)io;
+    (void)memory;
+    (void)bytes;
+}
+
 static uint64_t sim_random(struct sc_io *io)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
@@ -542,6 +573,8 @@ static const struct sc_io_backend sim_backend = {
     .file_joined = sim_file_joined,
     .file_share = sim_file_share,
     .file_is_shared = sim_file_is_shared,
+    .file_map = sim_file_map,
+    .unmap = sim_unmap,
     .random = sim_random,
     .submit = sc_sim_submit,
 };

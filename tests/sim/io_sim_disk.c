@@ -61,6 +61,11 @@ void sc_io_sim_disk_close(struct sc_io_sim_disk *disk)
         return;
     SC_ASSERT(NULL, disk->attached == 0);
     SC_ASSERT(NULL, disk->open_files == NULL);
+    while (disk->maps != NULL) {
+        struct sc_sim_map *map = disk->maps;
+        disk->maps = map->next;
+        sc_alloc_free(&disk->content, map);
+    }
     sc_sim_image_done(&disk->now);
     sc_sim_image_done(&disk->base);
     sc_sim_journal_done(&disk->journal);

@@ -35,6 +35,7 @@ struct sc_io_sim_disk {
     struct sc_sim_journal journal;
     uint64_t next_inode;
     struct sc_sim_file *open_files;
+    struct sc_sim_map *maps; /* kept until the disk is closed; no part of images */
     uint64_t attached; /* back ends */
 
     uint64_t random; /* of the faults */
@@ -52,6 +53,12 @@ struct sc_io_sim_disk {
     } queue[SC_IO_CLASSES];
     uint32_t is_busy;
     struct sc_io_op *held; /* SC_SIM_NEVER */
+};
+
+struct sc_sim_map { /* memory that all who map a file share */
+    struct sc_sim_map *next;
+    uint64_t inode, bytes;
+    _Alignas(16) uint8_t memory[];
 };
 
 struct sc_sim_file { /* file->own; guarded by the lock */
