@@ -113,11 +113,10 @@ static inline uint64_t sc_rank_used(enum sc_policy policy, uint64_t rank, uint64
                                      : sc_heat_used(rank, now);
 }
 
-/* Returns true if all uses in a rank are before `then`, as far as the rank tells: with value, many
- * uses before count as a later one. */
-static inline bool sc_rank_is_before(enum sc_policy policy, uint64_t rank, uint64_t then)
+/* Returns the time of the last use that a rank tells of: with value later, if there were many. */
+static inline uint64_t sc_rank_time(enum sc_policy policy, uint64_t rank)
 {
-    return (policy == SC_POLICY_LFU ? rank & ((UINT64_C(1) << 44) - 1) : rank) < then;
+    return policy == SC_POLICY_LFU ? rank & ((UINT64_C(1) << 44) - 1) : rank;
 }
 
 /* Returns the rank of a thing that is in use when it would be evicted: as two uses now; lru:

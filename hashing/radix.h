@@ -278,6 +278,9 @@ bool sc_radix_victim_below(struct sc_radix *index, struct sc_radix_among among,
                            struct sc_radix_segment *ret_segment);
 /* Returns the present time of the order of use: later uses have a later one. Any thread. */
 uint64_t sc_radix_time(const struct sc_radix *index);
+/* Returns the time of the last use that a run's rank tells of: with value later, if it was used
+ * often. Stale: 0. Writer. */
+uint64_t sc_radix_time_of(const struct sc_radix *index, struct sc_radix_ref run);
 /* Ranks a run as used once more at `then`, a time of sc_radix_time, if its rank tells of no use
  * since. False: it does, or the run is stale. Writer. */
 bool sc_radix_used_then(struct sc_radix *index, struct sc_radix_ref run, uint64_t then);

@@ -397,10 +397,16 @@ uint64_t sc_radix_time(const struct sc_radix *index)
            atomic_load_explicit(&index->written, memory_order_relaxed);
 }
 
+uint64_t sc_radix_time_of(const struct sc_radix *index, struct sc_radix_ref run)
+{
+    const struct sc_radix_node *node = sc_radix_node_of(index, run);
+    return node != NULL ? sc_rank_time(index->policy, sc_radix_rank(node)) : 0;
+}
+
 bool sc_radix_used_then(struct sc_radix *index, struct sc_radix_ref run, uint64_t then)
 {
     struct sc_radix_node *node = sc_radix_node_of(index, run);
-    if (node == NULL || !sc_rank_is_before(index->policy, sc_radix_rank(node), then))
+    if (node == NULL || sc_rank_time(index->policy, sc_radix_rank(node)) >= then)
         return false;
     sc_radix_used(index, node, then);
     return true;

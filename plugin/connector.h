@@ -43,6 +43,7 @@
 #include "plugin/index/index.h"
 #include "plugin/index/index_events.h"
 #include "plugin/index/jobs.h"
+#include "plugin/index/other_models.h"
 #include "plugin/index/uses.h"
 #include "plugin/load/batch.h"
 #include "plugin/load_or_compute/load_or_compute.h"
@@ -202,6 +203,7 @@ struct spec_connector {
     struct sc_plugin_ranks ranks;
     struct sc_plugin_notify_queue notify_queue;
     struct sc_plugin_uses uses;
+    struct sc_plugin_other_models other_models;
     struct sc_plugin_tick tick;
 };
 

@@ -9,6 +9,7 @@ static bool tick_run(spec_connector *conn)
     bool more = sc_plugin_follow_own(conn);
     sc_plugin_take_over_tick(conn);
     sc_plugin_uses_tick(conn);
+    sc_plugin_other_models_tick(conn);
     sc_plugin_bypass_tick(conn);
     if (sc_plugin_reader_grace_end_due(conn))
         sc_plugin_unpinned(conn);

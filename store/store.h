@@ -296,6 +296,15 @@ void sc_store_use(struct sc_store *store, uint64_t key);
  * another key's that shares its word; 0: none is known. A wrong answer costs a wrong victim. Any
  * thread. */
 uint32_t sc_store_used_s(const struct sc_store *store, uint64_t key);
+/* A member: says that it lives, so that members of other models do not evict its rows as
+ * unreachable, and the second (wall clock) of the last use of what it would evict first; 0: nothing.
+ * Returns true if members of other models live. At least once a second. Any thread. */
+bool sc_store_models_say(struct sc_store *store, uint32_t coldest_s);
+/* Asks another model's member to evict so many bytes that were used before a second, if its coldest
+ * rows were: true. Any thread. */
+bool sc_store_models_ask(struct sc_store *store, uint64_t bytes, uint32_t before_s);
+/* Takes what another model's member asked of this one; 0: nothing. Any thread. */
+uint64_t sc_store_models_asked(struct sc_store *store, uint32_t *ret_before_s);
 /* A member: claims segments ahead, so that rows find a place. Executor thread; blocks on files. */
 void sc_store_claims_tick(struct sc_store *store);
 
@@ -480,7 +489,8 @@ uint64_t sc_store_budget_wait_ns(struct sc_store *store);
  * freed, its share of what the extent's last piece frees. */
 uint64_t sc_store_piece_bytes(const struct sc_store *store, uint64_t piece);
 /* Drops pieces that no lookup of this connector can find (other namespaces, earlier epochs), oldest
- * first, until about `bytes` are freed. Returns their number. Executor thread. */
+ * first, until about `bytes` are freed. A member leaves those of living members' models. Returns
+ * their number. Executor thread. */
 uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes);
 
 /* Builds missing probe rows (params.probe_row_bytes), then quantised rows, of this namespace's

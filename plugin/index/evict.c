@@ -8,7 +8,8 @@
  *   radix       root -- [0..64) -- [64..90) -- [90..128)    a leaf is evicted first
  *                          \------ [64..128)                 pinned: skipped
  *
- * Pieces that no lookup here can find (other namespaces, earlier epochs) are evicted first, then
+ * Pieces that no lookup here can find (other namespaces, earlier epochs) are evicted first, unless
+ * a process of their model stores beside this one: other_models.h tells whose rows are older. Then
  * leaves; a piece is dropped with its last run. Uses by other processes count (uses.h): a leaf that
  * they used within a lease is evicted only for a pass that was refused twice. Hints precede the
  * order of use: lower priority
@@ -30,6 +31,7 @@
 #define LEAF_LOOKS   256u          /* the same: leaves examined */
 #define RUNS_PART    16u           /* of a full index */
 #define REFUSED_NS   UINT64_C(1000000000) /* a pass is tried again within this, or a lease */
+#define LOG_LACK_BYTES (UINT64_C(1) << 20) /* asked of another model if the log is full */
 #define LOOKS        1024u                /* runs examined for eviction before a pass */
 #define CRUMBS_PART  128u /* of the disk: a pass's overhead beyond its own bytes, at most */
 
@@ -177,6 +179,8 @@ static bool leaf_evict(spec_connector *conn, struct sc_radix_among among,
     for (; looks->left > 0; looks->left--) {
         if (!sc_plugin_index_leaf(conn, among, &leaf))
             return false;
+        if (looks->before_s != 0 && sc_plugin_uses_second(conn, &leaf) >= looks->before_s)
+            return false;
         if (!sc_plugin_uses_keep(conn, &leaf, looks) &&
             sc_radix_evict_leaf(conn->radix, leaf.node, ret)) /* else a reader has just pinned it */
             return true;
@@ -207,6 +211,7 @@ static uint64_t evict_leaves(spec_connector *conn, uint64_t bytes, uint64_t runs
         given += sc_store_piece_bytes(conn->store, piece);
     }
     pthread_mutex_unlock(&conn->index.lock);
+    looks->given += given;
     sc_store_pieces_drop(conn->store, pieces, piece_count);
     sc_count(&conn->stats.evicted_chunks, piece_count);
     return leaf_count;
@@ -319,12 +324,33 @@ static bool looks_end(spec_connector *conn, const struct sc_plugin_looks *looks,
     return looks->left == 0 && looks->raised > 0;
 }
 
+/* Evicts what another model's member asked for, if it is older than that one's own. Returns true if
+ * there is more. */
+static bool evict_for_others(spec_connector *conn)
+{
+    uint64_t bytes = atomic_exchange(&conn->other_models.asked_bytes, 0);
+    struct sc_plugin_looks looks = {.left = LEAF_LOOKS,
+                                    .before_s = atomic_load(&conn->other_models.asked_before_s)};
+    const struct sc_radix_among among = {.piece_end = UINT64_MAX,
+                                         .place_end = SC_RADIX_PLACE_KEPT};
+    if (bytes == 0 || looks.before_s == 0 || sc_store_is_paused(conn->store))
+        return false;
+    pthread_mutex_lock(&conn->commit_lock);
+    uint64_t leaf_count = evict_leaves(conn, bytes, 0, among, &looks);
+    pthread_mutex_unlock(&conn->commit_lock);
+    if (leaf_count == 0 || looks.given >= bytes)
+        return false;
+    atomic_fetch_add(&conn->other_models.asked_bytes, bytes - looks.given);
+    return true;
+}
+
 bool sc_plugin_evict_some(spec_connector *conn)
 {
     struct sc_plugin_evict *evict = &conn->evict;
     struct sc_store_free_space before, after;
     struct sc_radix_among among;
     bool is_share;
+    bool serves = evict_for_others(conn);
     demand_take(conn);
     sc_store_claims_tick(conn->store); /* there may be room in a segment that others had */
     sc_store_free_space(conn->store, &before);
@@ -334,6 +360,9 @@ bool sc_plugin_evict_some(spec_connector *conn)
     bool goes = (bytes > 0 || runs > 0) && !before.is_paused;
     bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
     bool looks_on = false;
+    uint64_t lacks = bytes == 0 && before.log_pieces_over > 0 ? LOG_LACK_BYTES : bytes;
+    if (goes && !gave && sc_plugin_other_models_wait(conn, lacks))
+        return serves;
     if (goes && !gave) {
         bool was_refused = !is_share && sc_exec_now_ns(conn->exec) < evict->refused_ns;
         struct sc_plugin_looks looks = {.left = LEAF_LOOKS, .spares = !was_refused};
@@ -358,7 +387,7 @@ bool sc_plugin_evict_some(spec_connector *conn)
     /* All is pinned, or the device is paused: the next that finds no space asks again. */
     if (before.is_paused || (goes && !found))
         evict->goal_bytes = evict->left_bytes = evict->left_runs = 0;
-    return found || goes_on;
+    return found || goes_on || serves;
 }
 
 /* ---- Admission ------------------------------------------------------------------------------ */

@@ -93,6 +93,29 @@ static uint64_t time_at(struct sc_plugin_uses *uses, uint32_t second)
     return 0;
 }
 
+/* Returns the latest second known to be not after a time of the index; before all: the first. */
+static uint32_t second_at(const struct sc_plugin_uses *uses, uint64_t time, uint32_t now)
+{
+    uint32_t latest = 0, first = now;
+    for (uint32_t i = 0; i < SC_PLUGIN_USE_LEVELS * SC_PLUGIN_USE_MOMENTS; i++) {
+        const struct sc_plugin_moment *moment =
+            &uses->moments[i / SC_PLUGIN_USE_MOMENTS][i % SC_PLUGIN_USE_MOMENTS];
+        if (moment->second == 0 || moment->second > now)
+            continue;
+        first = moment->second < first ? moment->second : first;
+        if (moment->time <= time && moment->second > latest)
+            latest = moment->second;
+    }
+    return latest != 0 ? latest : first;
+}
+
+uint32_t sc_plugin_uses_second(spec_connector *conn, const struct sc_radix_segment *leaf)
+{
+    uint32_t noted = sc_store_used_s(conn->store, leaf->value.piece);
+    uint32_t own = second_at(&conn->uses, sc_radix_time_of(conn->radix, leaf->node), now_s(conn));
+    return own > noted ? own : noted;
+}
+
 bool sc_plugin_uses_keep(spec_connector *conn, const struct sc_radix_segment *leaf,
                          struct sc_plugin_looks *looks)
 {

@@ -35,6 +35,8 @@ struct sc_plugin_looks {
     uint32_t left;
     uint32_t raised, spared; /* leaves that others used later; that were used within a lease */
     bool spares;
+    uint32_t before_s; /* leaves used from this second on stay; 0: none for that */
+    uint64_t given;    /* bytes of evicted pieces */
 };
 
 /* Notes that the request uses the piece, and renews that while it is open. Any thread; never
@@ -45,6 +47,9 @@ void sc_plugin_uses_add(spec_connector *conn, struct sc_plugin_request *request,
 void sc_plugin_uses_tick(spec_connector *conn);
 /* Keeps the present moment. Index lock held. */
 void sc_plugin_uses_now(spec_connector *conn);
+/* Returns the second (wall clock) of a leaf's last use by any process, as far as it is known. One
+ * from before this process opened the store counts as at its opening. Index lock held. */
+uint32_t sc_plugin_uses_second(spec_connector *conn, const struct sc_radix_segment *leaf);
 /* Returns true if another process's use keeps the leaf for now: it was ranked anew, or, if
  * looks->spares, used within a lease. Index lock held. */
 bool sc_plugin_uses_keep(spec_connector *conn, const struct sc_radix_segment *leaf,

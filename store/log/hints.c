@@ -9,6 +9,11 @@
  * word keep each other longer. A word later than now is ignored: it is noise, or the clock was set
  * back. The next use overwrites it.
  *
+ * A model is a namespace. A member says once a second that it lives; one that was not heard of for
+ * a lease, five seconds at least, counts as dead: nothing that a stopped process wrote stays for
+ * good. A member asks one of another model to evict rows that were used before a second. An ask is
+ * taken once; noise in it evicts an eighth of the disk's bytes at most, and only what is old.
+ *
  * All members have the same disk_bytes, that of the log, so they have the same number of words. The
  * file only grows while it is mapped: who mapped a shorter one keeps its words, which another
  * number of words finds elsewhere. */
@@ -16,6 +21,7 @@
 #include "store/internal.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define HINTS_NAME "hints"
 #define SLOTS      1024u
@@ -23,6 +29,8 @@
 #define OWNER_BITS 8u
 #define USES_PART  4096u        /* of disk_bytes: the table's share */
 #define USES_LEAST (4ull << 10) /* bytes of the table */
+#define LIVES_S    5u           /* least time after which a member that was not heard of is dead */
+#define ASKED_PART 8u           /* of disk_bytes: what another model may ask for at once */
 #define USES_MOST  (1ull << 20)
 #define HASH_FACTOR                                                                                \
     UINT64_C(0x9E3779B97F4A7C15) /* 2^64 / golden ratio: spreads consecutive ids                   \
@@ -33,6 +41,14 @@ struct sc_store_hints {
         _Atomic uint64_t hash;
         _Atomic uint64_t until_owner; /* wall clock in ms, and a member's place + 1 */
     } intents[SLOTS];
+    struct {
+        _Atomic uint64_t digest;    /* first 8 bytes; 0: nobody */
+        _Atomic uint32_t heard_s;   /* wall clock */
+        _Atomic uint32_t coldest_s; /* last use of what it would evict first; 0: it has nothing */
+        _Atomic uint64_t asked;     /* rows used before this second 32..63 | pages 0..31; 0: none */
+        uint64_t reserved[5];
+    } models[SC_STORE_MEMBERS_MAX];
+    uint8_t reserved[3072];
     _Atomic uint32_t uses[];
 };
 
@@ -46,6 +62,8 @@ static void hints_set(struct sc_store *store, struct sc_store_hints *hints)
 {
     atomic_store_explicit(&store->hints, hints, memory_order_release);
 }
+
+_Static_assert(sizeof(struct sc_store_hints) == 20u << 10, "whole pages before the uses");
 
 /* Returns the bytes of the table of uses: a power of two. */
 static uint64_t uses_bytes(uint64_t disk_bytes)
@@ -82,6 +100,7 @@ void sc_store_hints_open(struct sc_store *store)
     store->hints_bytes = sc_store_hints_bytes(store->disk.bytes_max);
     hints_set(store, sc_io_file_map(store->io, file, store->hints_bytes));
     sc_io_file_close(store->io, file); /* the memory stays */
+    (void)sc_store_models_say(store, 0);
 }
 
 void sc_store_hints_close(struct sc_store *store)
@@ -161,4 +180,100 @@ uint32_t sc_store_used_s(const struct sc_store *store, uint64_t key)
         return 0;
     uint32_t then = atomic_load_explicit(word, memory_order_relaxed);
     return then <= now_s(store) ? then : 0;
+}
+
+/* ---- Models --------------------------------------------------------------------------------- */
+
+static uint64_t digest_word(const uint8_t *digest)
+{
+    uint64_t word;
+    memcpy(&word, digest, sizeof(word));
+    return word != 0 ? word : 1;
+}
+
+/* Returns the namespace of the member that was heard of lately in this place; 0: none. */
+static uint64_t model_at(const struct sc_store *store, struct sc_store_hints *hints, uint32_t place)
+{
+    uint64_t lease_s = store->params.config->lease_ns_max / 1000000000u;
+    uint32_t now = now_s(store);
+    uint32_t heard = atomic_load_explicit(&hints->models[place].heard_s, memory_order_relaxed);
+    if (heard > now || now - heard > (lease_s > LIVES_S ? lease_s : LIVES_S))
+        return 0;
+    return atomic_load_explicit(&hints->models[place].digest, memory_order_relaxed);
+}
+
+void sc_store_models_living(const struct sc_store *store, struct sc_store_living *ret_living)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    uint64_t own = digest_word(store->shape.digest);
+    *ret_living = (struct sc_store_living){0};
+    for (uint32_t i = 0; hints != NULL && i < SC_STORE_MEMBERS_MAX; i++) {
+        uint64_t digest = model_at(store, hints, i);
+        if (digest == 0 || digest == own)
+            continue;
+        ret_living->digests[ret_living->count++] = digest;
+        ret_living->sum += digest;
+    }
+}
+
+bool sc_store_model_lives(const struct sc_store_living *living, const uint8_t *digest)
+{
+    uint64_t word = digest_word(digest);
+    for (uint32_t i = 0; i < living->count; i++)
+        if (living->digests[i] == word)
+            return true;
+    return false;
+}
+
+bool sc_store_models_say(struct sc_store *store, uint32_t coldest_s)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    struct sc_store_living living;
+    if (hints == NULL || !sc_store_can_store(store))
+        return false;
+    uint32_t place = store->member_place;
+    atomic_store_explicit(&hints->models[place].digest, digest_word(store->shape.digest),
+                          memory_order_relaxed);
+    atomic_store_explicit(&hints->models[place].coldest_s, coldest_s, memory_order_relaxed);
+    atomic_store_explicit(&hints->models[place].heard_s, now_s(store), memory_order_relaxed);
+    sc_store_models_living(store, &living);
+    return living.count > 0;
+}
+
+bool sc_store_models_ask(struct sc_store *store, uint64_t bytes, uint32_t before_s)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    uint64_t own = digest_word(store->shape.digest), pages = bytes / SC_IO_PAGE_BYTES + 1;
+    uint32_t coldest_place = SC_STORE_MEMBERS_MAX, coldest_s = before_s;
+    for (uint32_t i = 0; hints != NULL && i < SC_STORE_MEMBERS_MAX; i++) {
+        uint64_t digest = model_at(store, hints, i);
+        uint32_t second = atomic_load_explicit(&hints->models[i].coldest_s, memory_order_relaxed);
+        if (digest == 0 || digest == own || second == 0 || second >= coldest_s)
+            continue;
+        coldest_place = i;
+        coldest_s = second;
+    }
+    if (coldest_place == SC_STORE_MEMBERS_MAX)
+        return false;
+    atomic_store_explicit(&hints->models[coldest_place].asked,
+                          (uint64_t)before_s << 32 | (pages < UINT32_MAX ? pages : UINT32_MAX),
+                          memory_order_relaxed);
+    return true;
+}
+
+uint64_t sc_store_models_asked(struct sc_store *store, uint32_t *ret_before_s)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    if (hints == NULL || !sc_store_can_store(store))
+        return 0;
+    _Atomic uint64_t *asked_at = &hints->models[store->member_place].asked;
+    if (atomic_load_explicit(asked_at, memory_order_relaxed) == 0)
+        return 0;
+    uint64_t asked = atomic_exchange_explicit(asked_at, 0, memory_order_relaxed);
+    uint64_t bytes = (asked & UINT32_MAX) * SC_IO_PAGE_BYTES;
+    uint64_t most = store->disk.bytes_max / ASKED_PART;
+    *ret_before_s = (uint32_t)(asked >> 32);
+    if (*ret_before_s > now_s(store))
+        return 0;
+    return bytes < most ? bytes : most;
 }

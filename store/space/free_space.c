@@ -8,6 +8,7 @@
  * Threads: any; evicting on an executor's.
  * Tests: tests/unit/store/test_quarantine.c */
 #include "store/internal.h"
+#include "store/log/hints.h"
 #include "store/log/where.h"
 #include "store/rows/quant_blocks.h"
 #include "store/space/claims.h"
@@ -145,16 +146,22 @@ uint64_t sc_store_extent_rows_fit(struct sc_store *store, uint64_t row_count)
     return rows;
 }
 
-/* Returns the next LIVE piece of another namespace from *id on, 0: none; moves *id past it. */
-static uint64_t unreachable_next(const struct sc_store *store, uint64_t *id, uint64_t end)
+/* Returns the next LIVE piece of another namespace without a living member from *id on, 0: none;
+ * moves *id past it. */
+static uint64_t unreachable_next(const struct sc_store *store, const struct sc_store_living *living,
+                                 uint64_t *id, uint64_t end)
 {
-    uint32_t space = atomic_load(&store->log.space_id);
+    uint32_t own = atomic_load(&store->log.space_id);
     for (uint64_t now; (now = sc_store_table_piece_from(&store->table, *id)) < end;) {
         const struct sc_store_piece_entry *piece = sc_store_table_piece(&store->table, now);
         *id = now + 1;
         if (atomic_load_explicit(&piece->state, memory_order_acquire) != SC_STORE_PIECE_LIVE)
             continue;
-        if (sc_store_table_extent(&store->table, piece->extent)->space != space)
+        uint32_t space = sc_store_table_extent(&store->table, piece->extent)->space;
+        if (space == own)
+            continue;
+        if (living->count == 0 ||
+            !sc_store_model_lives(living, sc_store_space_of(&store->log.spaces, space)->digest))
             return now;
     }
     *id = end;
@@ -165,16 +172,20 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
 {
     uint64_t pieces[EVICT_STEP], total = 0, given = 0;
     uint64_t id = sc_store_counted(&store->quarantine.evict_next), end = sc_store_piece_next(store);
+    struct sc_store_living living;
     if (!sc_store_can_store(store))
         return 0;
+    sc_store_models_living(store, &living);
+    if (living.sum != atomic_exchange(&store->quarantine.evict_living, living.sum))
+        id = 0; /* rows of a model whose members ended were passed over */
     while (given < bytes && id < end) {
         uint64_t count = 0;
-        while (count < EVICT_STEP && (pieces[count] = unreachable_next(store, &id, end)) != 0)
+        while (count < EVICT_STEP && (pieces[count] = unreachable_next(store, &living, &id, end)) != 0)
             count++;
         given += sc_store_pieces_drop_bytes(store, pieces, count);
         total += count;
     }
-    /* Older pieces are this namespace's own or dropped: not examined again. */
+    /* Older pieces are this namespace's own, a living model's, or dropped: not examined again. */
     atomic_store_explicit(&store->quarantine.evict_next, id < end ? id : end, memory_order_relaxed);
     sc_store_count(&store->counts.evicted_pieces, total);
     return total;

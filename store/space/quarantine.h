@@ -19,7 +19,8 @@ struct sc_store_quarantine {
     struct sc_store_bucket buckets[SC_STORE_BUCKETS]; /* ring, by due time */
     uint32_t bucket_first, bucket_count;
     uint32_t rows_first, rows_last; /* extents with a void copy of their rows, by time; 0: none */
-    _Atomic uint64_t evict_next;    /* any thread: evict_unreachable has examined older ones */
+    /* Any thread: evict_unreachable has examined older ones while these models lived. */
+    _Atomic uint64_t evict_next, evict_living;
 };
 
 struct sc_store;

@@ -26,16 +26,30 @@ static void pair_pass(struct pair *pair, uint64_t ns)
     rig_pass_ns(&pair->b, ns);
 }
 
-static void pair_open(struct pair *pair, const char *policy, const char *lease_ns)
+/* B opens beside A: of the same model, or of one whose rows are as long. */
+static void b_open(struct pair *pair, bool is_other_model)
 {
-    memset(pair, 0, sizeof(*pair));
-    (void)snprintf(pair->config, sizeof(pair->config), CONFIG, lease_ns, policy);
-    rig_begin_shape(&pair->a, true, pair->config, 2, 2, 64, SPEC_DTYPE_F32);
-    rig_open_beside(&pair->b, &pair->a, SPEC_ROLE_AUTO, 0);
+    rig_beside(&pair->b, &pair->a, SPEC_ROLE_AUTO, 0);
+    if (is_other_model)
+        rig_shape(&pair->b, 2, 4, 32, SPEC_DTYPE_F32);
+    rig_open(&pair->b);
     rig_pass_ns(&pair->b, sc_exec_now_ns(pair->a.conn->exec) - sc_exec_now_ns(pair->b.conn->exec));
     pair_pass(pair, SECOND_NS);
-    pair->next = 1000;
     assert_true(sc_plugin_can_store(pair->a.conn) && sc_plugin_can_store(pair->b.conn));
+}
+
+static void a_open(struct pair *pair, const char *policy, const char *lease_ns)
+{
+    memset(pair, 0, sizeof(*pair));
+    pair->next = 1000;
+    (void)snprintf(pair->config, sizeof(pair->config), CONFIG, lease_ns, policy);
+    rig_begin_shape(&pair->a, true, pair->config, 2, 2, 64, SPEC_DTYPE_F32);
+}
+
+static void pair_open(struct pair *pair, const char *policy, const char *lease_ns)
+{
+    a_open(pair, policy, lease_ns);
+    b_open(pair, false);
 }
 
 static void pair_close(struct pair *pair)
@@ -61,16 +75,21 @@ static uint64_t matched(struct rig *rig, uint64_t seed)
     return count;
 }
 
-/* B stores one prompt after the other. */
-static void flood(struct pair *pair, uint64_t count)
+/* One of them stores one prompt after the other. */
+static void flood_by(struct pair *pair, struct rig *rig, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        spec_status status = fill(&pair->b, pair->next++);
+        spec_status status = fill(rig, pair->next++);
         assert_true(status == SPEC_OK || status == SPEC_E_NO_SPACE);
         pair->stored += status == SPEC_OK;
         pair->refused += status != SPEC_OK;
         pair_pass(pair, SECOND_NS / 10);
     }
+}
+
+static void flood(struct pair *pair, uint64_t count)
+{
+    flood_by(pair, &pair->b, count);
 }
 
 static const char *const policies[] = {"value", "lru", "lfu"};
@@ -169,6 +188,102 @@ static void noise_in_the_words_costs_a_victim_at_most(void **state)
     }
 }
 
+/* ---- Two models ------------------------------------------------------------------------------ */
+
+static uint64_t whole_count(struct rig *rig, uint64_t first, uint64_t count)
+{
+    uint64_t whole = 0;
+    for (uint64_t seed = first; seed < first + count; seed++)
+        whole += matched(rig, seed) == TOKENS;
+    return whole;
+}
+
+#define USED   10u
+#define UNUSED 60u
+
+/* Model B stores twice what the disk holds: what A uses stays, what A used once goes. Then A does,
+ * beside what B uses. */
+static void two_models_keep_what_they_use(void **state)
+{
+    (void)state;
+    for (uint32_t p = 0; p < POLICIES; p++) {
+        struct pair pair;
+        a_open(&pair, policies[p], "1000000000");
+        b_open(&pair, true);
+        for (uint64_t seed = 1; seed <= USED + UNUSED; seed++)
+            assert_int_equal(fill(&pair.a, seed), SPEC_OK);
+        pair_pass(&pair, 5 * SECOND_NS);
+        for (uint64_t i = 0; i < FLOOD; i += 10) {
+            assert_int_equal(whole_count(&pair.a, 1, USED), USED);
+            flood(&pair, 10);
+        }
+        assert_true(whole_count(&pair.a, USED + 1, UNUSED) < UNUSED / 2);
+        assert_true(pair.stored > FLOOD / 2);
+        uint64_t used = pair.next - USED;
+        pair.stored = 0;
+        uint64_t before = whole_count(&pair.b, used, USED);
+        assert_true(before > 0);
+        for (uint64_t i = 0; i < FLOOD; i += 10) {
+            assert_int_equal(whole_count(&pair.b, used, USED), before);
+            flood_by(&pair, &pair.a, 10);
+        }
+        assert_true(pair.stored > FLOOD / 2);
+        pair_close(&pair);
+    }
+}
+
+/* One model has filled the disk, and uses all of it; then another comes, and both store. */
+static void a_second_model_finds_room(void **state)
+{
+    (void)state;
+    struct pair pair;
+    a_open(&pair, "value", "1000000000");
+    rig_pass_ns(&pair.a, SECOND_NS);
+    for (uint64_t seed = 1; seed <= 240; seed++) {
+        (void)fill(&pair.a, seed);
+        rig_pass_ns(&pair.a, SECOND_NS / 20);
+    }
+    b_open(&pair, true);
+    for (uint64_t i = 0; i < 200; i++) {
+        (void)whole_count(&pair.a, 1, 240);
+        flood(&pair, 1);
+    }
+    assert_true(pair.stored > 20);
+    for (uint32_t i = 0; i < 100; i++) { /* both fill it */
+        flood(&pair, 2);
+        flood_by(&pair, &pair.a, 2);
+    }
+    pair.stored = 0;
+    flood(&pair, 50);
+    assert_true(pair.stored > 20);
+    pair.stored = 0;
+    flood_by(&pair, &pair.a, 50);
+    assert_true(pair.stored > 20);
+    pair_close(&pair);
+}
+
+/* Nobody evicts for a model whose last member ended; what it stored is evicted first. */
+static void rows_of_a_model_that_ended_go_first(void **state)
+{
+    (void)state;
+    struct pair pair;
+    a_open(&pair, "value", "1000000000");
+    b_open(&pair, true);
+    for (uint64_t seed = 1; seed <= UNUSED; seed++)
+        assert_int_equal(fill(&pair.a, seed), SPEC_OK);
+    assert_int_equal(fill(&pair.b, 1), SPEC_OK);
+    rig_close(&pair.a);
+    rig_pass_ns(&pair.b, 20 * SECOND_NS);
+    for (uint64_t i = 0; i < FLOOD / 4; i++) {
+        (void)fill(&pair.b, pair.next++);
+        rig_pass_ns(&pair.b, SECOND_NS / 10);
+    }
+    assert_int_equal(matched(&pair.b, 1), TOKENS); /* its own first one, never used since */
+    rig_open(&pair.a);
+    assert_true(whole_count(&pair.a, 1, UNUSED) < UNUSED / 2);
+    pair_close(&pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +291,9 @@ int main(void)
         cmocka_unit_test(an_open_request_keeps_its_match_young),
         cmocka_unit_test(what_all_use_is_evicted_for_who_asks_twice),
         cmocka_unit_test(noise_in_the_words_costs_a_victim_at_most),
+        cmocka_unit_test(two_models_keep_what_they_use),
+        cmocka_unit_test(a_second_model_finds_room),
+        cmocka_unit_test(rows_of_a_model_that_ended_go_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
