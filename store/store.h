@@ -297,8 +297,8 @@ void sc_store_use(struct sc_store *store, uint64_t key);
  * thread. */
 uint32_t sc_store_used_s(const struct sc_store *store, uint64_t key);
 /* A member: says that it lives, so that members of other models do not evict its rows as
- * unreachable, and the second (wall clock) of the last use of what it would evict first; 0: nothing.
- * Returns true if members of other models live. At least once a second. Any thread. */
+ * unreachable, and the second (wall clock) of the last use of what it would evict first; 0:
+ * nothing. Returns true if members of other models live. Once a second. Any thread. */
 bool sc_store_models_say(struct sc_store *store, uint32_t coldest_s);
 /* Asks another model's member to evict so many bytes that were used before a second, if its coldest
  * rows were: true. Any thread. */

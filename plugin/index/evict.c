@@ -313,19 +313,19 @@ static uint64_t runs_wanted(spec_connector *conn, const struct sc_store_free_spa
     return evict->left_runs > room->log_pieces_over ? evict->left_runs : room->log_pieces_over;
 }
 
-/* A pass that was refused because other processes use all that is old is refused once: the next
- * evicts it. Returns true if the step has not seen all that may be evicted. */
+/* A pass that was refused because other processes use all that is old, or have all, is refused
+ * once: the next evicts it. Returns true if the step has not seen all that may be evicted. */
 static bool looks_end(spec_connector *conn, const struct sc_plugin_looks *looks, bool is_refused)
 {
     uint64_t lease_ns = conn->config.lease_ns_max;
-    if (is_refused && looks->spared > 0)
+    if (is_refused && (looks->spared > 0 || atomic_load(&conn->other_models.live)))
         conn->evict.refused_ns =
             sc_exec_now_ns(conn->exec) + (lease_ns > REFUSED_NS ? lease_ns : REFUSED_NS);
     return looks->left == 0 && looks->raised > 0;
 }
 
-/* Evicts what another model's member asked for, if it is older than that one's own. Returns true if
- * there is more. */
+/* Evicts what another model's member asked for, if it is older than that one's own. Returns true
+ * if there is more. */
 static bool evict_for_others(spec_connector *conn)
 {
     uint64_t bytes = atomic_exchange(&conn->other_models.asked_bytes, 0);
@@ -361,10 +361,10 @@ bool sc_plugin_evict_some(spec_connector *conn)
     bool gave = goes && others > 0 && sc_store_evict_unreachable(conn->store, others) > 0;
     bool looks_on = false;
     uint64_t lacks = bytes == 0 && before.log_pieces_over > 0 ? LOG_LACK_BYTES : bytes;
-    if (goes && !gave && sc_plugin_other_models_wait(conn, lacks))
+    bool was_refused = !is_share && sc_exec_now_ns(conn->exec) < evict->refused_ns;
+    if (goes && !gave && sc_plugin_other_models_wait(conn, lacks, was_refused))
         return serves;
     if (goes && !gave) {
-        bool was_refused = !is_share && sc_exec_now_ns(conn->exec) < evict->refused_ns;
         struct sc_plugin_looks looks = {.left = LEAF_LOOKS, .spares = !was_refused};
         pthread_mutex_lock(&conn->commit_lock);
         leaf_count = evict_leaves(conn, bytes, runs, among, &looks);

@@ -9,13 +9,15 @@
  * model's own members drop its rows, while one of them lives: others do not know which rows hang on
  * which. A member that does not answer is not asked again for a second.
  *
- * Rows that are retained (retain_s) are not evicted for other models. */
+ * Rows that are retained (retain_s) are not evicted for other models. Rows used within a lease are
+ * only for a member that has nothing to evict itself, and whose pass was refused before. */
 #include "plugin/index/other_models.h"
 #include "plugin/connector.h"
 
-#define SAY_NS    UINT64_C(1000000000)
+#define SECOND_NS UINT64_C(1000000000)
+#define SAY_NS    SECOND_NS
 #define ANSWER_NS UINT64_C(100000000)
-#define QUIET_NS  UINT64_C(1000000000)
+#define QUIET_NS  SECOND_NS
 
 /* Returns the second of the last use of what this member would evict first; 0: nothing. */
 static uint32_t coldest_s(spec_connector *conn)
@@ -58,7 +60,20 @@ void sc_plugin_other_models_tick(spec_connector *conn)
     atomic_store(&others->live, sc_store_models_say(conn->store, live ? coldest_s(conn) : 0));
 }
 
-bool sc_plugin_other_models_wait(spec_connector *conn, uint64_t bytes)
+/* Returns the second before which rows of others are older than this member's. Rows that others
+ * used within a lease are spared, as this member's own are. */
+static uint32_t before_of(spec_connector *conn, bool is_refused)
+{
+    uint32_t own_s = coldest_s(conn);
+    uint64_t now_ns = sc_exec_wall_ns(conn->exec), lease_ns = conn->config.lease_ns_max;
+    uint32_t now_s = (uint32_t)(now_ns / SECOND_NS);
+    uint32_t spared_s = now_ns > lease_ns ? (uint32_t)((now_ns - lease_ns) / SECOND_NS) : 0;
+    if (own_s == 0)
+        return is_refused ? now_s : spared_s;
+    return own_s < spared_s ? own_s : spared_s;
+}
+
+bool sc_plugin_other_models_wait(spec_connector *conn, uint64_t bytes, bool is_refused)
 {
     struct sc_plugin_other_models *others = &conn->other_models;
     uint64_t now_ns = sc_exec_now_ns(conn->exec);
@@ -71,9 +86,7 @@ bool sc_plugin_other_models_wait(spec_connector *conn, uint64_t bytes)
     others->wait_ns = 0;
     if (now_ns < others->quiet_ns)
         return false;
-    uint32_t own_s = coldest_s(conn);
-    own_s = own_s != 0 ? own_s : (uint32_t)(sc_exec_wall_ns(conn->exec) / 1000000000u);
-    if (!sc_store_models_ask(conn->store, bytes, own_s))
+    if (!sc_store_models_ask(conn->store, bytes, before_of(conn, is_refused)))
         return false;
     others->lacked = bytes;
     others->wait_ns = now_ns + ANSWER_NS;

@@ -26,7 +26,9 @@ struct sc_plugin_other_models {
 /* Tells that this member lives, and takes what others ask. */
 void sc_plugin_other_models_tick(spec_connector *conn);
 /* The job lacks so many bytes: returns true if another model has colder rows and was asked to evict
- * them. The job runs again when that may be done. */
-bool sc_plugin_other_models_wait(spec_connector *conn, uint64_t bytes);
+ * them. The job runs again when that may be done.
+ *   is_refused  a pass waits that was refused before: if this member has nothing to evict, it asks
+ *               for rows that were used within a lease, too */
+bool sc_plugin_other_models_wait(spec_connector *conn, uint64_t bytes, bool is_refused);
 
 #endif

@@ -126,7 +126,7 @@ bool sc_plugin_uses_keep(spec_connector *conn, const struct sc_radix_segment *le
         looks->raised++;
         return true;
     }
-    uint64_t end_ns = second * SECOND_NS + conn->config.lease_ns_max;
+    uint64_t end_ns = (second + UINT64_C(1)) * SECOND_NS + conn->config.lease_ns_max;
     if (!looks->spares || end_ns <= sc_exec_wall_ns(conn->exec))
         return false;
     sc_radix_pass_over(conn->radix, leaf->node); /* as one that is in use here */

@@ -101,6 +101,7 @@ static void do_open(struct worker *w, const char *args)
         "\"max_request_tokens\": %u%s%s%s}",
         w->dir, TOKENS_MAX, has_lease ? "" : ", \"lease_ns_max\": 900000000000",
         members[0] != 0 ? ", " : "", members);
+    const char *weights = w->weights[0] != '\0' ? w->weights : "processes";
     struct spec_model model = {.struct_size = sizeof(model),
                                .layer_count = LAYERS,
                                .kv_head_count = HEADS,
@@ -109,7 +110,7 @@ static void do_open(struct worker *w, const char *args)
                                .kv_dtype = SPEC_DTYPE_F16,
                                .tp_rank = w->rank,
                                .tp_size = count,
-                               .weights_id = {"processes", 9}};
+                               .weights_id = {weights, strlen(weights)}};
     struct spec_open_params params = {.struct_size = sizeof(params),
                                       .role = role,
                                       .config = config,

@@ -61,6 +61,7 @@ struct worker {
     spec_connector *conn;
     uint32_t rank;
     char dir[256];
+    char weights[32]; /* of the model that is opened next; empty: all tests' */
     uint32_t tokens[TOKENS_MAX];
     uint64_t history[TOKENS_MAX];
     spec_request held;
