@@ -305,8 +305,12 @@ bool sc_store_models_say(struct sc_store *store, uint32_t coldest_s);
 bool sc_store_models_ask(struct sc_store *store, uint64_t bytes, uint32_t before_s);
 /* Takes what another model's member asked of this one; 0: nothing. Any thread. */
 uint64_t sc_store_models_asked(struct sc_store *store, uint32_t *ret_before_s);
-/* A member: claims segments ahead, so that rows find a place. Executor thread; blocks on files. */
-void sc_store_claims_tick(struct sc_store *store);
+/* Gives back claims that are not needed, takes others, and reads the log on. Returns true if some
+ * were taken. Executor thread, no lock held; blocks on files. Cheap if nothing is due. */
+bool sc_store_claims_tick(struct sc_store *store);
+/* A member that found no place, and can evict nothing: claims all that others leave, and asks them
+ * for more, for a second. Others: no effect. Any thread. */
+void sc_store_claims_stuck(struct sc_store *store);
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 

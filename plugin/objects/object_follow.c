@@ -175,9 +175,11 @@ static void follow_step(struct sc_task *task)
         status = sc_store_follow(objects->store, &more, &error);
     if (status != SPEC_OK)
         SC_LOG(&objects->log, SPEC_LOG_DEBUG, "what others store is not followed: %s", error.text);
-    sc_store_claims_tick(objects->store);
+    bool claimed = sc_store_claims_tick(objects->store);
     pthread_mutex_lock(&objects->lock);
     bool has_removals = objects->unrecorded != 0;
+    if (claimed)
+        sc_objects_room_came(objects);
     pthread_mutex_unlock(&objects->lock);
     if (has_removals)
         (void)sc_objects_record_removals(objects, NULL);

@@ -478,9 +478,13 @@ static void feeder_step(struct sc_task *task)
         if (feed == FEED_EVICT || feed == FEED_LOG) {
             if (feeder_makes_room(objects, feed, &need))
                 continue;
-            if (need.is_limited)
+            if (need.is_limited) {
                 domain_sticks(objects, &need);
-            else if (feeder_waits(objects, need.transfer, feed == FEED_LOG))
+                continue;
+            }
+            if (feed == FEED_EVICT)
+                sc_store_claims_stuck(objects->store);
+            if (feeder_waits(objects, need.transfer, feed == FEED_LOG))
                 break;
         } else if (feed == FEED_WAIT || feed == FEED_STUCK) {
             if (feeder_waits(objects, need.transfer, feed == FEED_WAIT))

@@ -11,6 +11,8 @@
  * Threads: any; one append at a time, under commit_lock. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
+#define FAR_MOST 4u /* times the pages asked for: evicted, also where others place values */
+
 struct removals {
     uint64_t copies[SC_STORE_REMOVAL_BATCH];
     uint32_t ids[SC_STORE_REMOVAL_BATCH];
@@ -90,15 +92,20 @@ spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error 
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,
                           bool is_limited, uint64_t pages)
 {
-    uint64_t count = 0, freed = 0;
+    uint64_t count = 0, freed = 0, all = 0; /* pages; freed: where this process may place values */
+    bool goes = is_limited || sc_store_object_may_place(objects->store);
     pthread_mutex_lock(&objects->lock);
     bool has_some = objects->unrecorded != 0; /* those first: they have pages and are not found */
-    while (!has_some && freed < pages && count < SC_STORE_REMOVAL_BATCH) {
+    while (goes && !has_some && freed < pages && all < FAR_MOST * pages &&
+           count < SC_STORE_REMOVAL_BATCH) {
         uint32_t id = sc_catalog_evict_one(objects, domain, is_limited);
         if (id == 0)
             break;
         const struct sc_object *object = sc_object_of(objects, id);
-        freed += sc_store_object_pages_near(objects->store, object->parts, object->part_count);
+        freed += is_limited ? sc_object_pages(object->bytes)
+                            : sc_store_object_pages_near(objects->store, object->parts,
+                                                         object->part_count);
+        all += sc_object_pages(object->bytes);
         count++;
     }
     pthread_mutex_unlock(&objects->lock);

@@ -26,6 +26,7 @@
 #define HINTS_NAME "hints"
 #define SLOTS      1024u
 #define INTENT_MS  5000u
+#define ASK_MS     250u
 #define OWNER_BITS 8u
 #define USES_PART  4096u        /* of disk_bytes: the table's share */
 #define USES_LEAST (4ull << 10) /* bytes of the table */
@@ -48,7 +49,8 @@ struct sc_store_hints {
         _Atomic uint64_t asked;     /* rows used before this second 32..63 | pages 0..31; 0: none */
         uint64_t reserved[5];
     } models[SC_STORE_MEMBERS_MAX];
-    uint8_t reserved[3072];
+    _Atomic uint64_t asks; /* for segments: as until_owner, the time when it was said */
+    uint8_t reserved[3064];
     _Atomic uint32_t uses[];
 };
 
@@ -146,6 +148,34 @@ bool sc_store_intend(struct sc_store *store, uint64_t hash)
         return atomic_load(hash_at) != hash; /* another was faster, maybe with this chunk */
     atomic_store(hash_at, hash);
     return true;
+}
+
+/* ---- Segments ------------------------------------------------------------------------------- */
+
+/* Returns the place + 1 of the member that asks; 0: none. */
+static uint64_t asker(const struct sc_store *store, struct sc_store_hints *hints)
+{
+    uint64_t asks = atomic_load_explicit(&hints->asks, memory_order_relaxed);
+    uint64_t now_ms = sc_exec_wall_ns(store->params.exec) / 1000000u, then_ms = asks >> OWNER_BITS;
+    return then_ms <= now_ms && now_ms - then_ms < ASK_MS ? asks & ((1u << OWNER_BITS) - 1) : 0;
+}
+
+void sc_store_claims_ask(struct sc_store *store)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    if (hints == NULL)
+        return;
+    uint64_t now_ms = sc_exec_wall_ns(store->params.exec) / 1000000u, own = store->member_place + 1;
+    uint64_t other = asker(store, hints);
+    if (other == 0 || other >= own)
+        atomic_store_explicit(&hints->asks, now_ms << OWNER_BITS | own, memory_order_relaxed);
+}
+
+bool sc_store_claims_asked(const struct sc_store *store, bool asks)
+{
+    struct sc_store_hints *hints = hints_of(store);
+    uint64_t own = store->member_place + 1, other = hints != NULL ? asker(store, hints) : 0;
+    return other != 0 && other != own && (!asks || other < own);
 }
 
 /* ---- Uses ----------------------------------------------------------------------------------- */

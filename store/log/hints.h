@@ -4,6 +4,7 @@
  *   intents [1024]  hash of a chunk | who stores it, until when           16 KiB
  *   models  [16]    by a member's place: its namespace, when it was heard of,  4 KiB
  *                   the second of its coldest rows | what others ask it to evict
+ *   asks    [1]     who can place nothing, and asks for segments
  *   uses    [n]     second of the last use, by the hash of a key          n by disk_bytes
  *
  * Threads: any; nothing blocks after open.
@@ -32,6 +33,11 @@ struct sc_store_living {
 };
 void sc_store_models_living(const struct sc_store *store, struct sc_store_living *ret_living);
 bool sc_store_model_lives(const struct sc_store_living *living, const uint8_t *digest);
+/* Says that this member can place nothing in the segments that it can claim. Forgotten soon. */
+void sc_store_claims_ask(struct sc_store *store);
+/* Returns true if another member asks. To one that asks itself only those of a lower place count, so
+ * that two do not wait for each other's. */
+bool sc_store_claims_asked(const struct sc_store *store, bool asks);
 
 /* Removes a file that is longer than what is counted: that of a larger disk_bytes, or of members
  * that were here before one writer. For the only process of the rank. */

@@ -158,6 +158,8 @@ void sc_store_object_placed(struct sc_store *store, const struct sc_store_object
  * nothing was taken. */
 bool sc_store_object_pages_take(struct sc_store *store, struct sc_store_object_part *parts,
                                 uint32_t part_count);
+/* Returns false if other processes have all segments, so that this one can place nothing. */
+bool sc_store_object_may_place(struct sc_store *store);
 /* Returns how many of the pages are, or come, within this process's reach. */
 uint64_t sc_store_object_pages_near(struct sc_store *store,
                                     const struct sc_store_object_part *parts, uint32_t part_count);

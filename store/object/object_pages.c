@@ -101,8 +101,10 @@ static bool parts_take(struct sc_store *store, uint64_t pages, struct sc_store_o
         ++*ret_part_count;
     }
     users_add(store, parts, *ret_part_count, 1);
-    if (pages == 0)
+    if (pages == 0) {
+        store->disk.stuck_ns = 0;
         return true;
+    }
     store->disk.claims_wanted = true; /* a member's: the next tick looks for more */
     users_add(store, parts, *ret_part_count, -1);
     pages_free(store, parts, *ret_part_count);
@@ -212,6 +214,16 @@ uint64_t sc_store_object_pages_near(struct sc_store *store,
             pages += parts[i].pages;
     pthread_mutex_unlock(&store->disk.lock);
     return pages;
+}
+
+bool sc_store_object_may_place(struct sc_store *store)
+{
+    pthread_mutex_lock(&store->disk.lock);
+    bool may = !sc_store_is_member(store) || sc_store_segment_room(store) >= SC_STORE_SEGMENT_MIN;
+    for (uint64_t i = 0; !may && i < store->disk.segment_count; i++)
+        may = sc_store_segment_may_take(store, i);
+    pthread_mutex_unlock(&store->disk.lock);
+    return may;
 }
 
 /* Returns the free pages of the segments that this process has claimed. */

@@ -5,6 +5,10 @@
  * without room, and takes those with the most. Rows are placed in a segment only after the log was
  * read on behind the claim: what its last claimer committed is known then.
  *
+ * A member that can place nothing asks (hints.h): there are fewer segments than members, or a value
+ * needs more than a part. The others then give back what they have had for a while, so few segments
+ * go from hand to hand.
+ *
  * Invariants: a segment with an extent that is being written here stays claimed (`users`). The sum
  * of all segments is checked on the state behind which its record stands, so the limit holds for
  * all processes together.
@@ -12,6 +16,7 @@
 #include "store/space/claims.h"
 #include "store/internal.h"
 #include "store/log/identity.h"
+#include "store/log/hints.h"
 #include "store/log/members.h"
 #include "store/log/where.h"
 
@@ -24,6 +29,9 @@
 #define AT_ONCE    64u           /* claims taken by a tick */
 #define DUE_NS     200000000ull  /* claims are looked at, because others may have come */
 #define REFUSED_NS 50000000ull   /* a claim that others have is asked for again then */
+#define STUCK_NS   1000000000ull /* for so long after it found no place, a member asks others */
+#define KEPT_NS    200000000ull  /* a claim is kept for so long although others ask, */
+#define YIELDED_NS 150000000ull  /* and left to them for so long: they try each REFUSED_NS */
 #define MAKER_NS   5000000000ull /* whoever recorded a segment has made its file then, or died */
 
 /* ---- The list ------------------------------------------------------------------------------- */
@@ -110,7 +118,8 @@ bool sc_store_segment_may_take(struct sc_store *store, uint64_t index)
     if (sc_store_segment_takes(store, index))
         return true;
     return sc_store_is_member(store) && is_there(segment) &&
-           (segment->is_claimed || sc_exec_now_ns(store->params.exec) >= segment->claim_ns);
+           (segment->is_claimed ? !segment->is_yielding
+                                : sc_exec_now_ns(store->params.exec) >= segment->claim_ns);
 }
 
 /* Space lock held. Returns the longest free run of the segment, in pages. */
@@ -155,7 +164,7 @@ static uint64_t fullest_held(struct sc_store *store)
 static void claim_give(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
-    segment->is_claimed = segment->is_stale = false;
+    segment->is_claimed = segment->is_stale = segment->is_yielding = false;
     segment->claim_ns = sc_exec_now_ns(store->params.exec) + REFUSED_NS; /* others first */
     sc_io_file_unclaim(store->io, segment->file);
 }
@@ -187,6 +196,25 @@ static void claims_give(struct sc_store *store, uint64_t limit, bool lacks)
     uint64_t most = lacks && held >= limit ? limit - (limit + 3) / 4 : limit;
     for (uint64_t i; held > most && (i = fullest_held(store)) < store->disk.segment_count; held--)
         claim_give(store, i);
+}
+
+/* Space lock held. Another member can place nothing: gives it what this one has had for a while.
+ * Returns true if some are given later, because they are being written to. */
+static bool claims_yield(struct sc_store *store, bool is_asked, uint64_t now_ns)
+{
+    bool later = false;
+    for (uint64_t i = 0; i < store->disk.segment_count; i++) {
+        struct sc_store_segment *segment = &store->disk.segments[i];
+        if (segment->state != SC_STORE_SEGMENT_READY || !segment->is_claimed)
+            continue;
+        segment->is_yielding = is_asked && now_ns >= segment->claim_ns + KEPT_NS;
+        later = later || segment->is_yielding;
+        if (!segment->is_yielding || segment->users > 0)
+            continue;
+        claim_give(store, i);
+        segment->claim_ns = now_ns + YIELDED_NS;
+    }
+    return later;
 }
 
 /* Space lock held. Returns the segment to claim next: that with the most room; segment_count:
@@ -254,7 +282,7 @@ static bool claim_one(struct sc_store *store, uint64_t limit, bool *ret_claimed)
     struct sc_store_segment *segment = &store->disk.segments[index];
     bool is_claimed = status == SPEC_OK && segment->state == SC_STORE_SEGMENT_READY;
     segment->is_claimed = segment->is_stale = is_claimed;
-    segment->claim_ns = is_claimed ? 0 : now_ns + REFUSED_NS;
+    segment->claim_ns = is_claimed ? now_ns : now_ns + REFUSED_NS;
     *ret_claimed = *ret_claimed || is_claimed;
     pthread_mutex_unlock(&store->disk.lock);
     return true;
@@ -283,24 +311,55 @@ static uint64_t limit_of(struct sc_store *store, uint32_t members)
     return part > least ? part : least;
 }
 
-void sc_store_claims_tick(struct sc_store *store)
+void sc_store_claims_stuck(struct sc_store *store)
 {
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
-    bool claimed = false;
-    if (!sc_store_is_member(store) || !sc_store_can_store(store))
+    if (!sc_store_is_member(store))
         return;
     pthread_mutex_lock(&store->disk.lock);
-    bool lacks = store->disk.claims_wanted;
-    bool is_due = lacks || now_ns >= store->disk.claims_ns;
-    store->disk.claims_wanted = false;
-    store->disk.claims_ns = is_due ? now_ns + DUE_NS : store->disk.claims_ns;
+    store->disk.stuck_ns = now_ns + STUCK_NS;
+    pthread_mutex_unlock(&store->disk.lock);
+}
+
+/* Space lock held. Returns true if a tick has something to do. */
+static bool tick_begin(struct sc_store *store, uint64_t now_ns, bool *ret_lacks, bool *ret_stuck)
+{
+    struct sc_store_disk *disk = &store->disk;
+    *ret_lacks = disk->claims_wanted;
+    *ret_stuck = now_ns < disk->stuck_ns;
+    disk->claims_wanted = false;
+    bool is_asked = sc_store_claims_asked(store, *ret_stuck);
+    bool is_due = *ret_lacks || *ret_stuck || is_asked || now_ns >= disk->claims_ns;
+    if (is_due)
+        disk->claims_ns = claims_yield(store, is_asked, now_ns) ? now_ns : now_ns + DUE_NS;
+    return is_due;
+}
+
+/* Space lock held. It found no place, could claim nothing, and has nothing: it asks. */
+static void tick_end(struct sc_store *store, uint64_t now_ns, bool lacks, bool is_stuck)
+{
+    uint64_t segments;
+    if (lacks && held_count(store, &segments) == 0)
+        store->disk.stuck_ns = now_ns + STUCK_NS;
+    if (is_stuck && store->disk.stuck_ns != 0)
+        sc_store_claims_ask(store);
+}
+
+bool sc_store_claims_tick(struct sc_store *store)
+{
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    bool claimed = false, lacks, is_stuck;
+    if (!sc_store_is_member(store) || !sc_store_can_store(store))
+        return false;
+    pthread_mutex_lock(&store->disk.lock);
+    bool is_due = tick_begin(store, now_ns, &lacks, &is_stuck);
     pthread_mutex_unlock(&store->disk.lock);
     if (!is_due)
-        return;
+        return false;
     uint32_t members = sc_store_members_count(store);
     sc_store_turn_begin(store);
     pthread_mutex_lock(&store->disk.lock);
-    uint64_t limit = limit_of(store, members);
+    uint64_t limit = is_stuck ? UINT64_MAX : limit_of(store, members);
     claims_give(store, limit, lacks);
     pthread_mutex_unlock(&store->disk.lock);
     for (uint32_t i = 0; i < AT_ONCE && claim_one(store, limit, &claimed); i++)
@@ -308,4 +367,10 @@ void sc_store_claims_tick(struct sc_store *store)
     if (claimed)
         claims_begin(store);
     sc_store_turn_end(store);
+    if (!claimed) {
+        pthread_mutex_lock(&store->disk.lock);
+        tick_end(store, now_ns, lacks, is_stuck);
+        pthread_mutex_unlock(&store->disk.lock);
+    }
+    return claimed;
 }

@@ -23,9 +23,6 @@ struct sc_store_segment_list {
     uint64_t count;
 };
 
-/* Gives back claims that are not needed, takes others, and reads the log on. Executor thread, no
- * lock held; blocks on files. Cheap if nothing is due. */
-void sc_store_claims_tick(struct sc_store *store);
 /* Space lock held. Rows may be placed there now, or once it is claimed: for estimates. Any
  * store. */
 bool sc_store_segment_may_take(struct sc_store *store, uint64_t index);

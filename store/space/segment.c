@@ -494,7 +494,7 @@ bool sc_store_segment_takes(struct sc_store *store, uint64_t index)
     if (sc_store_is_member(store)) /* claims.c has claimed it ahead */
         return segment->state == SC_STORE_SEGMENT_WANTED ||
                (segment->state == SC_STORE_SEGMENT_READY && segment->is_claimed &&
-                !segment->is_stale);
+                !segment->is_stale && !segment->is_yielding);
     if (segment->state != SC_STORE_SEGMENT_READY || segment->is_claimed)
         return segment->state == SC_STORE_SEGMENT_READY ||
                segment->state == SC_STORE_SEGMENT_WANTED;
@@ -586,8 +586,10 @@ bool sc_store_parts_take(struct sc_store *store, uint64_t stride, struct sc_stor
         layer += got;
     }
     *ret_part_count = count;
-    if (layer == layer_count)
+    if (layer == layer_count) {
+        store->disk.stuck_ns = 0;
         return true;
+    }
     store->disk.claims_wanted = true; /* a member's: the next tick looks for more */
     sc_store_parts_free(store, parts, count, stride);
     return false;

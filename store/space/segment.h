@@ -33,8 +33,9 @@ struct sc_store_segment {
     bool is_claimed;   /* nobody else writes to it (sc_io_file_claim) */
     bool is_stale;     /* a member's: the log was not read on since */
     bool is_told;      /* a record tells of it */
+    bool is_yielding;  /* a member's: takes nothing more, and is given back */
     uint32_t users;    /* a member's: extents that are being written there */
-    uint64_t claim_ns; /* executor's clock: tried again then */
+    uint64_t claim_ns; /* executor's clock: tried again then; since when a member has it */
     uint64_t told_ns;  /* executor's clock: when its record was read */
     struct sc_io_file *file;
     struct sc_store_write *waiting;
@@ -53,6 +54,7 @@ struct sc_store_disk {
     bool tells_wrong;       /* a writer's open: the log tells of segments that are not so */
     bool claims_wanted;     /* rows found no place */
     uint64_t claims_ns;     /* executor's clock: claims are looked at then */
+    uint64_t stuck_ns;      /* until then a member claims all it can, and asks others for more */
     uint64_t segment_count; /* indices in use are below */
     uint64_t segment_begin; /* searches start here and wrap around */
     uint64_t segment_bytes; /* of all segments, WANTED included */

@@ -147,6 +147,28 @@ static void the_table_is_a_small_part_of_the_disk(void **state)
     assert_int_equal(sc_store_hints_bytes(UINT64_MAX), BEFORE_BYTES + (1u << 20));
 }
 
+/* The member with the lowest place is heard, so that two that ask do not wait for each other. */
+static void one_that_asks_for_segments_is_heard(void **state)
+{
+    static const struct world_setup sim = {"sim", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                           WORLD_DISK(8, 1, 64)}; /* whose time stands */
+    (void)state;
+    struct world *world = world_make(&sim, 6);
+    struct follower *first = member_open(world), *second = member_open(world);
+    assert_false(sc_store_claims_asked(first->store, false));
+    sc_store_claims_ask(second->store);
+    assert_true(sc_store_claims_asked(first->store, false));
+    assert_false(sc_store_claims_asked(first->store, true));
+    assert_false(sc_store_claims_asked(second->store, false)); /* its own */
+    sc_store_claims_ask(first->store);
+    sc_store_claims_ask(second->store);
+    assert_true(sc_store_claims_asked(second->store, true));
+    assert_false(sc_store_claims_asked(first->store, false));
+    follower_free(first);
+    follower_free(second);
+    world_free(world);
+}
+
 /* A file of earlier versions (intents alone) grows, and one too long for disk_bytes is made anew.
  */
 static void the_file_has_the_size_that_is_counted(void **state)
@@ -178,6 +200,7 @@ int main(void)
         cmocka_unit_test(the_future_is_no_use),
         cmocka_unit_test(one_writer_notes_nothing),
         cmocka_unit_test(the_table_is_a_small_part_of_the_disk),
+        cmocka_unit_test(one_that_asks_for_segments_is_heard),
         cmocka_unit_test(the_file_has_the_size_that_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

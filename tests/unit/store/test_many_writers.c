@@ -652,6 +652,35 @@ static void a_chunk_is_intended_by_one(void **state)
     world_free(world);
 }
 
+/* Fewer segments than members: who has one gives it to those that ask. */
+static void few_segments_go_from_hand_to_hand(void **state)
+{
+    enum { COUNT = 3, ROUNDS = 12, TRIES = 40 };
+    static const struct world_setup few = {"few", WORLD_ON(SIM, 0), WORLD_SHAPE(PAIRED, 3, 48, 0),
+                                           WORLD_DISK(4, 4, 64), .journal = 1};
+    (void)state;
+    struct world *world = world_make(&few, 1);
+    struct follower *members[COUNT];
+    for (uint32_t i = 0; i < COUNT; i++)
+        members[i] = member_open(world);
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+        world->store = members[round % COUNT]->store;
+        for (uint32_t tries = 0; world_store(world, round, 0, 16) != SPEC_OK; tries++) {
+            assert_true(tries < TRIES);
+            world_wait_ns(world, UINT64_C(25000000));
+            for (uint32_t i = 0; i < COUNT; i++) {
+                follow(members[i]);
+                sc_store_claims_tick(members[i]->store);
+            }
+        }
+        assert_true(world->store->disk.segment_count < COUNT);
+    }
+    for (uint32_t i = 0; i < COUNT; i++)
+        follower_free(members[i]);
+    world->store = NULL;
+    world_free(world);
+}
+
 /* A power cut at any moment: whoever opens next loads what is right, or misses. */
 static void power_cuts_leave_nothing_wrong(void **state)
 {
@@ -689,6 +718,7 @@ int main(void)
         cmocka_unit_test(the_seventeenth_reads),
         cmocka_unit_test(a_torn_loser_voids_nothing),
         cmocka_unit_test(a_chunk_is_intended_by_one),
+        cmocka_unit_test(few_segments_go_from_hand_to_hand),
         cmocka_unit_test(power_cuts_leave_nothing_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
