@@ -16,12 +16,12 @@
  *   power the last objects may be missing. [OBJ-005]
  * - Files never take more than disk_bytes of the configuration. [OBJ-006]
  * - Up to 16 processes have the objects of a rank open at once, or one, as the configuration says;
- *   the next open is SPEC_E_LOCKED. A directory holds either objects or the rows of spec_api: an open
- *   of the other kind is SPEC_E_CONFIG. [OBJ-007]
- * - What one of them has stored or removed, the others find, or miss, within 200 ms, also when it was
- *   killed since. Limits, floors and the order of use hold over all of them; domains, holds, counters
- *   and events are each one's own. An object that another process removes while it is read is ABSENT.
- *   [OBJ-009] */
+ *   the next open is SPEC_E_LOCKED. A directory holds either objects or the rows of spec_api: an
+ *   open of the other kind is SPEC_E_CONFIG. [OBJ-007]
+ * - What one of them has stored or removed, the others find, or miss, within 200 ms, also when it
+ *   was killed since. disk_bytes holds for all of them together; domains' limits, holds, counters
+ *   and events are each one's own. An object that another process removes while it is read is
+ *   ABSENT, or delivered. [OBJ-009] */
 #ifndef SPEC_OBJECTS_H
 #define SPEC_OBJECTS_H
 

@@ -181,7 +181,8 @@ static spec_status open_role(spec_connector *conn, uint32_t role, struct sc_stor
                              struct spec_error *reterr)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    bool reads = role == SPEC_ROLE_READER, is_member = !reads && conn->config.writers == SC_WRITERS_MANY;
+    bool reads = role == SPEC_ROLE_READER;
+    bool is_member = !reads && conn->config.writers == SC_WRITERS_MANY;
     spec_status status =
         is_member ? open_member(conn, role, params, &error)
                   : open_as(conn, reads ? SC_STORE_READER : SC_STORE_WRITER, params, &error);

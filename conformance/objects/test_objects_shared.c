@@ -4,6 +4,7 @@
  * at the latest, whatever became of the process. Does not, Threads, Tests: as objects.h. */
 #include "conformance/objects/objects.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -81,6 +82,33 @@ static void obj_009_domains_of_others_have_the_same_identities(void **state)
     }
 }
 
+static void obj_009_a_domain_that_others_forget_keeps_its_identity(void **state)
+{
+    enum { COUNT = 1100 }; /* more than the most: those that are closed and empty go */
+    struct objects *fx = *state;
+    struct objects second;
+    char name[16];
+    second_open(fx, &second);
+    spec_domain kept = objects_domain(&second, "kept"), last = 0;
+    for (uint32_t i = 0; i < COUNT; i++) {
+        (void)snprintf(name, sizeof(name), "domain %" PRIu32, i);
+        last = objects_domain(fx, name);
+        if (i + 1 < COUNT)
+            assert_ok(fx, fx->api->domain_close(fx->store, last, &fx->error));
+    }
+    put_done(&second, kept, 1, 4, VALUE_BYTES);
+    put_done(fx, last, 11, 4, VALUE_BYTES);
+    await_exists(fx, objects_domain(fx, "kept"), 4, SPEC_KEY_DONE);
+    get_expect(fx, objects_domain(fx, "kept"), 1, 4, VALUE_BYTES, SPEC_KEY_DONE);
+    await_exists(&second, objects_domain(&second, name), 14, SPEC_KEY_DONE);
+    assert_int_equal(exists_count(&second, kept, 11, 4), 0);
+    assert_int_equal(exists_count(fx, last, 1, 4), 0);
+    objects_close(&second);
+    objects_reopen(fx);
+    get_expect(fx, objects_domain(fx, "kept"), 1, 4, VALUE_BYTES, SPEC_KEY_DONE);
+    get_expect(fx, objects_domain(fx, name), 11, 4, VALUE_BYTES, SPEC_KEY_DONE);
+}
+
 /* Puts batch after batch; *ret_done tells how many keys are stored. Never returns. */
 static void child_puts(struct objects *fx, _Atomic uint64_t *ret_done, uint64_t first)
 {
@@ -152,6 +180,7 @@ static void obj_009_nothing_is_erased_beside_others(void **state)
 const struct conf_test CONF_OBJECT_SHARED[] = {
     OPENED(obj_009_all_find_what_any_has_stored_or_removed),
     OPENED(obj_009_domains_of_others_have_the_same_identities),
+    OPENED(obj_009_a_domain_that_others_forget_keeps_its_identity),
     OPENED(obj_009_a_killed_process_leaves_what_it_has_stored),
     OPENED(obj_009_a_full_disk_is_shared),
     OPENED(obj_009_nothing_is_erased_beside_others),

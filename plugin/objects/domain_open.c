@@ -22,6 +22,7 @@ static bool domain_enter(spec_objects *objects, struct sc_object_domain *domain,
         domain->pages_max =
             params->bytes_max > 0 ? params->bytes_max / SC_IO_PAGE_BYTES : UINT64_MAX;
         *ret_domain = atomic_load(&domain->handle);
+        sc_objects_upkeep_wake(objects); /* it may have been logged */
     }
     pthread_mutex_unlock(&objects->lock);
     return enters;
@@ -35,8 +36,10 @@ static spec_status domain_open(spec_objects *objects, const struct spec_domain_p
     for (;;) {
         uint32_t word = atomic_load(&objects->job_word);
         pthread_mutex_lock(&objects->checkpoint_lock);
+        sc_store_turn_begin(objects->store); /* a slot that is not open may be forgotten */
         spec_status status = sc_objects_domain_make(objects, params, &domain, reterr);
         bool enters = status == SPEC_OK && domain_enter(objects, domain, params, ret_domain);
+        sc_store_turn_end(objects->store);
         pthread_mutex_unlock(&objects->checkpoint_lock);
         if (status != SPEC_OK || enters)
             return status;
@@ -74,5 +77,8 @@ spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_doma
     atomic_fetch_add(&objects->job_word, 1); /* openers wait for it */
     sc_exec_wake(objects->exec, &objects->job_word);
     pthread_mutex_unlock(&objects->lock);
+    sc_store_turn_begin(objects->store);
+    (void)sc_objects_domain_forget_logged(objects, domain, NULL); /* else later */
+    sc_store_turn_end(objects->store);
     return SPEC_OK;
 }

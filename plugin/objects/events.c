@@ -56,7 +56,7 @@ void sc_objects_event_add(spec_objects *objects, uint32_t domain, uint32_t id, u
     uint32_t key_bytes = id != 0 ? sc_key_table_key(&objects->table, id, key) : 0;
     *event_at(events, events->next++) =
         (struct sc_object_event){.domain = domain,
-                                 .log_id = objects->domains[domain].log_id,
+                                 .life = objects->domains[domain].life,
                                  .kind = kind,
                                  .reason = reason,
                                  .bytes = id != 0 ? sc_object_of(objects, id)->bytes : 0,
@@ -70,9 +70,9 @@ void sc_objects_event_add(spec_objects *objects, uint32_t domain, uint32_t id, u
     }
 }
 
-static spec_domain handle_of(const spec_objects *objects, uint32_t domain, uint32_t log_id)
+static spec_domain handle_of(const spec_objects *objects, uint32_t domain, uint32_t life)
 {
-    return objects->domains[domain].log_id == log_id
+    return objects->domains[domain].life == life
                ? atomic_load_explicit(&objects->domains[domain].handle, memory_order_relaxed)
                : 0;
 }
@@ -90,7 +90,7 @@ void sc_objects_events_read(spec_objects *objects, struct spec_read_events *para
     }
     for (; sequence < events->next && params->ret_count < params->capacity; sequence++) {
         const struct sc_object_event *event = event_at(events, sequence);
-        spec_domain handle = handle_of(objects, event->domain, event->log_id);
+        spec_domain handle = handle_of(objects, event->domain, event->life);
         if (params->domain != 0 && handle != params->domain)
             continue;
         if (event->key_bytes > params->key_room_bytes - room)
@@ -136,7 +136,7 @@ static uint64_t list_domains(spec_objects *objects, struct spec_list *list)
     uint64_t i = list->cursor, room = 0;
     for (; i < SPEC_DOMAINS_MAX && list->ret_count < list->capacity; i++) {
         const struct sc_object_domain *domain = &objects->domains[i];
-        if (domain->log_id != 0 && (domain->openers > 0 || domain->objects > 0) &&
+        if ((domain->openers > 0 || domain->objects > 0) &&
             !list_put(list, &room, domain->identity, domain->identity_bytes,
                       atomic_load_explicit(&domain->handle, memory_order_relaxed), domain->bytes))
             break;

@@ -122,6 +122,18 @@ static void batch_again(spec_objects *objects, struct sc_object_commit *batch)
     sc_store_log_unreserve(objects->store, ended_bytes);
 }
 
+/* Turn held. Logs domains that another process has forgotten since they were opened. */
+static spec_status domains_tell(spec_objects *objects, struct sc_object_commit *batch,
+                                struct spec_error *reterr)
+{
+    spec_status status = SPEC_OK;
+    for (uint32_t i = 0; i < batch->count && status == SPEC_OK; i++)
+        if (batch->objects[i].domain == 0)
+            status = sc_objects_domain_tell(objects, batch->transfers[i]->job->domain,
+                                            &batch->objects[i].domain, reterr);
+    return status;
+}
+
 /* Turn held. Appends the batch; or less of it, if other processes were faster. */
 static spec_status batch_append(spec_objects *objects, struct sc_object_commit *batch,
                                 struct spec_error *reterr)
@@ -131,6 +143,8 @@ static spec_status batch_append(spec_objects *objects, struct sc_object_commit *
         status = i > 0 ? sc_store_turn_read(objects->store, reterr) : SPEC_OK;
         if (status == SPEC_OK && i > 0)
             batch_again(objects, batch);
+        if (status == SPEC_OK)
+            status = domains_tell(objects, batch, reterr);
         if (status == SPEC_OK && batch->count > 0)
             status = sc_store_objects_put(objects->store, batch->objects, batch->count, reterr);
     }

@@ -6,6 +6,7 @@
  *   removal              LIVE          leaves, without a record of our own
  *                        LEAVING       its pages are free: another may have them
  *   clear                LIVE ..       all of the domain leave
+ *   domain               none          a slot; without an identity: it is forgotten
  *
  * A task follows every 25 ms; and every append of our own reads on before (store/log/turn.h).
  * Threads: open; then the thread that has the turn, without a lock.
@@ -16,21 +17,34 @@
 
 /* ---- Records --------------------------------------------------------------------------------- */
 
-static spec_status on_domain(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
-                             struct spec_error *reterr)
-{
-    spec_objects *objects = user;
-    pthread_mutex_lock(&objects->lock);
-    spec_status status = sc_objects_domain_found(objects, id, identity, bytes, reterr);
-    pthread_mutex_unlock(&objects->lock);
-    return status;
-}
-
 static void forget(spec_objects *objects, uint32_t id)
 {
     sc_key_table_expel(&objects->table, id);
     sc_catalog_leave(objects, id, SC_CATALOG_CLEARED, true);
     sc_catalog_settle(objects, id);
+}
+
+/* A process that does not use it, and knows of no object, has forgotten it. */
+static void domain_leaves(spec_objects *objects, struct sc_object_domain *domain)
+{
+    while (domain->heap != 0) /* if records of removals were lost */
+        forget(objects, domain->heap);
+    sc_objects_domain_forget(objects, domain);
+}
+
+static spec_status on_domain(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
+                             struct spec_error *reterr)
+{
+    spec_objects *objects = user;
+    spec_status status = SPEC_OK;
+    pthread_mutex_lock(&objects->lock);
+    struct sc_object_domain *domain = sc_objects_domain_by_id(objects, id);
+    if (bytes > 0)
+        status = sc_objects_domain_found(objects, id, identity, bytes, reterr);
+    else if (domain != NULL)
+        domain_leaves(objects, domain);
+    pthread_mutex_unlock(&objects->lock);
+    return status;
 }
 
 /* Returns a new entry of the key; 0: none. */
@@ -128,6 +142,16 @@ static void on_cleared(uint32_t log_id, void *user)
     pthread_mutex_unlock(&objects->lock);
 }
 
+static void on_restart(void *user)
+{
+    spec_objects *objects = user;
+    on_cleared(0, objects);
+    pthread_mutex_lock(&objects->lock);
+    for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++)
+        sc_objects_domain_forget(objects, &objects->domains[i]);
+    pthread_mutex_unlock(&objects->lock);
+}
+
 static bool on_own(uint64_t copy, uint32_t *ret_mark, void *user)
 {
     return sc_objects_commit_found(user, copy, ret_mark);
@@ -148,6 +172,7 @@ void sc_objects_follow_params(spec_objects *objects, struct sc_store_objects_par
     ret_params->on_object = on_object;
     ret_params->on_removed = on_removed;
     ret_params->on_cleared = on_cleared;
+    ret_params->on_restart = on_restart;
     ret_params->on_own = on_own;
     ret_params->knows = objects->shares ? knows : NULL;
     ret_params->user = objects;

@@ -30,6 +30,7 @@ struct dump {
     struct sc_store_object objects[SC_STORE_OBJECT_BATCH];
     struct sc_store_object_part parts[SC_STORE_OBJECT_BATCH][SC_STORE_OBJECT_PARTS_MAX];
     uint8_t keys[SC_STORE_OBJECT_BATCH][SC_KEY_BYTES_MAX];
+    uint8_t identity[SPEC_DOMAIN_BYTES_MAX];
 };
 
 static int use_compare(const void *left, const void *right)
@@ -119,8 +120,8 @@ static spec_status objects_dump(spec_objects *objects, struct dump *dump,
 }
 
 /* Writes domains that are open or hold something; forgets the others. */
-static spec_status domains_dump(spec_objects *objects, struct sc_store_object_copy *copy,
-                                struct spec_error *reterr)
+static spec_status domains_dump(spec_objects *objects, struct dump *dump,
+                                struct sc_store_object_copy *copy, struct spec_error *reterr)
 {
     spec_status status = SPEC_OK;
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX && status == SPEC_OK; i++) {
@@ -128,11 +129,12 @@ static spec_status domains_dump(spec_objects *objects, struct sc_store_object_co
         pthread_mutex_lock(&objects->lock);
         if (domain->log_id != 0 && sc_objects_domain_may_go(objects, domain))
             sc_objects_domain_forget(objects, domain);
-        uint32_t log_id = domain->log_id;
+        uint32_t log_id = domain->log_id, bytes = domain->identity_bytes;
+        if (log_id != 0)
+            memcpy(dump->identity, domain->identity, bytes);
         pthread_mutex_unlock(&objects->lock);
-        if (log_id != 0) /* its identity is constant under checkpoint_lock */
-            status = sc_store_objects_copy_domain(copy, log_id, domain->identity,
-                                                  domain->identity_bytes, reterr);
+        if (log_id != 0)
+            status = sc_store_objects_copy_domain(copy, log_id, dump->identity, bytes, reterr);
     }
     return status;
 }
@@ -141,6 +143,7 @@ static spec_status checkpoint_run(spec_objects *objects, struct dump *dump, bool
                                   struct sc_store_object_copy **ret_copy, struct spec_error *reterr)
 {
     sc_store_turn_begin(objects->store);
+    sc_objects_domains_forget(objects);
     pthread_mutex_lock(&objects->commit_lock);
     spec_status status = sc_store_objects_copy_begin(objects->store, ret_copy, reterr);
     pthread_mutex_lock(&objects->lock);
@@ -149,7 +152,7 @@ static spec_status checkpoint_run(spec_objects *objects, struct dump *dump, bool
     pthread_mutex_unlock(&objects->commit_lock);
     sc_store_turn_end(objects->store);
     if (status == SPEC_OK)
-        status = domains_dump(objects, *ret_copy, reterr);
+        status = domains_dump(objects, dump, *ret_copy, reterr);
     if (status == SPEC_OK)
         status = uses_collect(objects, dump, reterr);
     for (uint64_t i = 0; i < dump->count && status == SPEC_OK; i += SC_STORE_OBJECT_BATCH) {

@@ -15,12 +15,14 @@
  *                      -> removal recorded, last reader ended -> pages and number are free
  *
  * Locks by rank: checkpoint_lock (6), the store's turn (7, with other processes), commit_lock (34),
- * lock (36), then the store's, from 40 on. `lock` is held for a few instructions per key, never during I/O. commit_lock is held for an
- * append and its publishing, so the log has the order of publishing.
+ * lock (36), then the store's, from 40 on. `lock` is held for a few instructions per key, never
+ * during I/O. commit_lock is held for an append and its publishing, so the log has the order of
+ * publishing.
  *
  * Invariants: a key has one linked entry. Pages are freed only after the removal is logged and no
  * get reads them; beside other processes as soon as it is logged, because whoever has the segment
- * uses them then: a get that still reads there fails verification, and the key is absent. A status is written before its completion. Threads: per member.
+ * uses them then: a get that still reads there fails verification, and the key is absent. A status
+ * is written before its completion. Threads: per member.
  * Tests: conformance/objects, tests/unit/plugin/test_objects*.c */
 #ifndef SC_PLUGIN_OBJECTS_OBJECTS_H
 #define SC_PLUGIN_OBJECTS_OBJECTS_H
@@ -91,10 +93,11 @@ struct sc_object_domain {
     _Atomic uint64_t handle; /* 0: not open here */
     /* Guarded by `lock`. */
     uint64_t generation;
-    uint32_t openers, log_id; /* log_id 0: the slot is free */
+    uint32_t openers, log_id; /* log_id 0: no record tells of it; free, if it is empty too */
+    uint32_t life;            /* another one with each identity of the slot */
     bool is_closing;          /* the last close runs; opens wait */
     bool is_stuck;            /* at its limit without evictable objects: others pass */
-    uint8_t *identity;        /* constant while log_id is not 0, like the digest */
+    uint8_t *identity;        /* constant while the slot is not free, like the digest */
     uint32_t identity_bytes;
     uint8_t digest[SC_STORE_HASH_BYTES];
     uint64_t pages_min, pages_max; /* pages_max UINT64_MAX: none */
@@ -181,7 +184,7 @@ struct sc_object_queue { /* guarded by `lock` */
 };
 
 struct sc_object_event {
-    uint32_t domain, log_id;
+    uint32_t domain, life;
     uint32_t kind, reason;
     uint64_t bytes;
     uint64_t key_at; /* position among all key bytes ever written */
@@ -401,7 +404,8 @@ uint64_t sc_objects_tag(const struct sc_object_transfer *transfer, uint64_t copy
 void sc_objects_gets_open(spec_objects *objects);
 void sc_objects_puts_open(spec_objects *objects);
 bool sc_objects_commits_open(spec_objects *objects);
-/* The committer's turn is held. Returns true, and the entry, if it appended a record of this copy. */
+/* The committer's turn is held. Returns true, and the entry, if it appended a record of this
+ * copy. */
 bool sc_objects_commit_found(spec_objects *objects, uint64_t copy, uint32_t *ret_id);
 /* The others: `lock` held. begin looks the keys up, and queues reads or writes. */
 void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job);
@@ -461,19 +465,29 @@ struct sc_object_domain *sc_objects_domain(spec_objects *objects, spec_domain ha
 spec_status sc_objects_domain_open(spec_objects *objects, const struct spec_domain_params *params,
                                    spec_domain *ret_domain, struct spec_error *reterr);
 spec_status sc_objects_domain_close(spec_objects *objects, struct sc_object_domain *domain);
-/* Returns the identity's slot; makes and logs it if there is none. checkpoint_lock held, because a
- * checkpoint copies identities. Errors: BUSY (too many domains). */
+/* Turn and checkpoint_lock held. Returns the identity's slot; makes and logs it if there is none.
+ * Errors: BUSY (too many domains). */
 spec_status sc_objects_domain_make(spec_objects *objects, const struct spec_domain_params *params,
                                    struct sc_object_domain **ret_domain, struct spec_error *reterr);
+/* Turn held. Logs a domain that is in use here, if another process has forgotten it since; returns
+ * its id. PENDING: another process appended first. */
+spec_status sc_objects_domain_tell(spec_objects *objects, struct sc_object_domain *domain,
+                                   uint32_t *ret_log_id, struct spec_error *reterr);
+/* Turn held. Logs that a domain is forgotten, if it is not used here: whoever uses it logs it
+ * again. Without other processes the next log leaves it out instead. PENDING: as tell. */
+spec_status sc_objects_domain_forget_logged(spec_objects *objects, struct sc_object_domain *domain,
+                                            struct spec_error *reterr);
+/* Turn held. The same for all domains, as far as it succeeds. */
+void sc_objects_domains_forget(spec_objects *objects);
 /* `lock` held, for the four. Returns true if it is not open and has nothing. */
 bool sc_objects_domain_is_empty(const struct sc_object_domain *domain);
 /* The same, and no other process can have it open. */
 bool sc_objects_domain_may_go(const spec_objects *objects, const struct sc_object_domain *domain);
-/* Frees its slot; the next log leaves it out. */
+/* No record tells of it from here on; its slot is free if it is empty. */
 void sc_objects_domain_forget(spec_objects *objects, struct sc_object_domain *domain);
 /* Returns the domain with this id in the log, or NULL. Also during open. */
 struct sc_object_domain *sc_objects_domain_by_id(spec_objects *objects, uint32_t log_id);
-/* During open: takes a record of a domain. */
+/* Takes a record of a domain. */
 spec_status sc_objects_domain_found(spec_objects *objects, uint32_t log_id, const uint8_t *identity,
                                     uint32_t bytes, struct spec_error *reterr);
 

@@ -230,8 +230,10 @@ spec_status sc_objects_clear(spec_objects *objects, struct sc_object_domain *dom
             begun = sc_fail(reterr, SPEC_E_NO_MEMORY, "clear: %" PRIu64 " objects", erasure.most);
         erasure.most = erasure.ids != NULL ? erasure.most : 0;
     }
-    spec_status status =
-        sc_store_objects_clear(objects->store, domain->log_id, begun == SPEC_OK ? reterr : NULL);
+    spec_status status = SPEC_OK;
+    if (domain->log_id != 0) /* else the log has nothing of it */
+        status = sc_store_objects_clear(objects->store, domain->log_id,
+                                        begun == SPEC_OK ? reterr : NULL);
     domain_empty(objects, domain, &erasure, status == SPEC_OK);
     pthread_mutex_unlock(&objects->commit_lock);
     sc_store_turn_end(objects->store);

@@ -313,9 +313,17 @@ class Opening(Case):
         self.open()
         self.assert_stored(4)
 
-    def test_a_second_open_is_locked(self):
+    def test_a_second_open_shares_the_objects(self):
+        self.put(4)
+        self.open()  # the first one is closed at the end
+        self.assert_stored(4)
+
+    def test_beside_one_writer_a_second_open_is_locked(self):
+        self.store.close()
+        config = {"path": self.folder.name, "disk_bytes": "64MiB", "store": {"writers": "one"}}
+        self.store = Objects(config)
         with self.assertRaises(Error) as caught:
-            Objects({"path": self.folder.name, "disk_bytes": "64MiB"})
+            Objects(config)
         self.assertEqual((caught.exception.status, caught.exception.name),
                          (abi.E_LOCKED, "SPEC_E_LOCKED"))
         self.assertIn("SPEC_E_LOCKED", str(caught.exception))

@@ -35,8 +35,8 @@ void sc_store_models_living(const struct sc_store *store, struct sc_store_living
 bool sc_store_model_lives(const struct sc_store_living *living, const uint8_t *digest);
 /* Says that this member can place nothing in the segments that it can claim. Forgotten soon. */
 void sc_store_claims_ask(struct sc_store *store);
-/* Returns true if another member asks. To one that asks itself only those of a lower place count, so
- * that two do not wait for each other's. */
+/* Returns true if another member asks. To one that asks itself, only those of a lower place count,
+ * so that two do not wait for each other's. */
 bool sc_store_claims_asked(const struct sc_store *store, bool asks);
 
 /* Removes a file that is longer than what is counted: that of a larger disk_bytes, or of members

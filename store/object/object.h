@@ -82,13 +82,16 @@ struct sc_store_objects_params {
      * (shares) also when a turn begins and by sc_store_follow, with no lock of the store held: what
      * they changed. */
     spec_status (*on_domain)(uint32_t id, const uint8_t *identity, uint32_t bytes, void *user,
-                             struct spec_error *reterr);
+                             struct spec_error *reterr); /* bytes 0: it is forgotten */
     /* *ret_mark: the caller's number of the object, not 0. SPEC_E_BUSY refuses it: no room, or an
      * unknown domain. Its parts have indices of segments. */
     spec_status (*on_object)(const struct sc_store_object *object, uint32_t *ret_mark, void *user,
                              struct spec_error *reterr);
     void (*on_removed)(uint32_t mark, uint64_t copy, void *user);
     void (*on_cleared)(uint32_t domain, void *user); /* 0: all domains */
+    /* Optional. The log is read from its start: objects and ids of domains that it told are
+     * void. */
+    void (*on_restart)(void *user);
     /* Optional. Returns true, and the mark, if the copy is a put of this process whose append
      * failed: some of its records may be whole. */
     bool (*on_own)(uint64_t copy, uint32_t *ret_mark, void *user);
@@ -113,8 +116,8 @@ spec_status sc_store_objects_open(const struct sc_store_objects_params *params,
                                   struct sc_store **ret_store,
                                   struct sc_store_objects_found *ret_found,
                                   struct spec_error *reterr);
-/* Ends the time alone, after a checkpoint if one was wanted: others may join from here on. No effect
- * without params->store.shares, or if others are here. Errors: IO. */
+/* Ends the time alone, after a checkpoint if one was wanted: others may join from here on. No
+ * effect without params->store.shares, or if others are here. Errors: IO. */
 spec_status sc_store_objects_share(struct sc_store *store, struct spec_error *reterr);
 /* Takes the store alone for a while, or gives it back. The log is to be read on then. BUSY: others
  * are here. No effect without shares. Never block. */

@@ -168,8 +168,8 @@ static spec_status open_as(const struct sc_store_objects_params *params, uint32_
             role == SC_STORE_WRITER ? open_alone(store, found, reterr) : open_beside(store, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
-    if (status == SPEC_E_LOCKED && store->objects != NULL) /* the caller tries again */
-        params->on_cleared(0, params->user);
+    if (status == SPEC_E_LOCKED && params->on_restart != NULL) /* the caller tries again */
+        params->on_restart(params->user);
     store_free(store);
     *ret_store = NULL;
     return status;

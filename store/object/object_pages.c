@@ -256,8 +256,7 @@ void sc_store_object_room(struct sc_store *store, uint64_t *ret_free_pages, uint
     pthread_mutex_unlock(&store->disk.lock);
 }
 
-/* ---- State of the store
- * ------------------------------------------------------------------------- */
+/* ---- State of the store --------------------------------------------------------------------- */
 
 struct sc_staging *sc_store_object_frames(const struct sc_store *store)
 {

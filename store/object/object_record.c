@@ -122,7 +122,7 @@ bool sc_store_record_get_domain(const uint8_t *payload, uint64_t bytes,
                                 const uint8_t **ret_identity, uint32_t *ret_bytes)
 {
     struct sc_store_field fields[] = {SC_STORE_COMMON_FIELDS,
-                                      SC_STORE_FIELD_BIN("ident", 1, SC_STORE_DOMAIN_BYTES)};
+                                      SC_STORE_FIELD_BIN("ident", 0, SC_STORE_DOMAIN_BYTES)};
     if (!sc_store_fields_read(payload, bytes, fields, SC_STORE_COMMON + 1))
         return false;
     *ret_identity = fields[SC_STORE_COMMON].bytes;

@@ -7,8 +7,7 @@
 
 #define COPIES_LEAST 1024u
 
-/* ---- Marks of copies
- * ---------------------------------------------------------------------------- */
+/* ---- Marks of copies ------------------------------------------------------------------------ */
 
 struct copies { /* open addressing; mark 0: a free slot */
     struct sc_alloc *alloc;
@@ -38,7 +37,8 @@ static uint64_t copies_find(const struct copies *copies, uint64_t copy)
     return at;
 }
 
-/* Returns true if the slot's copy may be removed later. Cleared ones are only known to the caller. */
+/* Returns true if the slot's copy may be removed later. Cleared ones are only known to the
+ * caller. */
 static bool is_live(const struct sc_store_objects_params *params, const struct copies *copies,
                     uint64_t at)
 {
@@ -320,8 +320,8 @@ static void on_restart(struct sc_store *store)
 {
     struct sc_store_object_replay *replay = store->objects;
     store->follow.rereads = replay->copies.count > 0;
-    if (store->follow.rereads)
-        replay->params.on_cleared(0, replay->params.user);
+    if (replay->params.on_restart != NULL)
+        replay->params.on_restart(replay->params.user);
     copies_clear(&replay->copies);
 }
 

@@ -24,7 +24,7 @@
 
 #define PAGE       ((uint64_t)SC_IO_PAGE_BYTES)
 #define PART       4u            /* claims of all processes together: one segment in 4 */
-#define ALONE      2u            /* claims of one alone: one in 2, so that the next finds some */
+#define ALONE      2u            /* claims of one alone that lacks none: one in 2 */
 #define LEAST      4u            /* claims of one, if there are twice as many for each */
 #define AT_ONCE    64u           /* claims taken by a tick */
 #define DUE_NS     200000000ull  /* claims are looked at, because others may have come */
@@ -165,7 +165,8 @@ static void claim_give(struct sc_store *store, uint64_t index)
 {
     struct sc_store_segment *segment = &store->disk.segments[index];
     segment->is_claimed = segment->is_stale = segment->is_yielding = false;
-    segment->claim_ns = sc_exec_now_ns(store->params.exec) + REFUSED_NS; /* others first */
+    segment->claim_ns = sc_exec_now_ns(store->params.exec);
+    segment->claim_ns += store->disk.is_shared ? REFUSED_NS : 0; /* others first */
     sc_io_file_unclaim(store->io, segment->file);
 }
 
@@ -359,7 +360,9 @@ bool sc_store_claims_tick(struct sc_store *store)
     uint32_t members = sc_store_members_count(store);
     sc_store_turn_begin(store);
     pthread_mutex_lock(&store->disk.lock);
-    uint64_t limit = is_stuck ? UINT64_MAX : limit_of(store, members);
+    store->disk.is_shared = members > 1;
+    bool takes_all = is_stuck || (lacks && members == 1);
+    uint64_t limit = takes_all ? UINT64_MAX : limit_of(store, members);
     claims_give(store, limit, lacks);
     pthread_mutex_unlock(&store->disk.lock);
     for (uint32_t i = 0; i < AT_ONCE && claim_one(store, limit, &claimed); i++)

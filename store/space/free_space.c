@@ -180,7 +180,8 @@ uint64_t sc_store_evict_unreachable(struct sc_store *store, uint64_t bytes)
         id = 0; /* rows of a model whose members ended were passed over */
     while (given < bytes && id < end) {
         uint64_t count = 0;
-        while (count < EVICT_STEP && (pieces[count] = unreachable_next(store, &living, &id, end)) != 0)
+        while (count < EVICT_STEP &&
+               (pieces[count] = unreachable_next(store, &living, &id, end)) != 0)
             count++;
         given += sc_store_pieces_drop_bytes(store, pieces, count);
         total += count;

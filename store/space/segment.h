@@ -53,6 +53,7 @@ struct sc_store_disk {
     uint64_t limit_told;               /* a writer's open: that of the log; 0: none */
     bool tells_wrong;       /* a writer's open: the log tells of segments that are not so */
     bool claims_wanted;     /* rows found no place */
+    bool is_shared;         /* a member's: other members live */
     uint64_t claims_ns;     /* executor's clock: claims are looked at then */
     uint64_t stuck_ns;      /* until then a member claims all it can, and asks others for more */
     uint64_t segment_count; /* indices in use are below */

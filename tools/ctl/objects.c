@@ -29,7 +29,7 @@ struct object {
 };
 
 struct domain {
-    uint32_t id, identity_bytes;
+    uint32_t id, identity_bytes; /* id 0: it is forgotten */
     uint8_t *identity;
     uint64_t objects, bytes, page_bytes, bad;
 };
@@ -140,6 +140,14 @@ static void clear_domain(struct content *content, uint64_t id)
             object_die(content, content->objects[i]);
 }
 
+static void forget_domain(struct content *content, uint32_t id)
+{
+    struct domain *domain = domain_find(content, id);
+    clear_domain(content, id); /* if records of removals were lost */
+    if (domain != NULL)
+        domain->id = 0;
+}
+
 static bool payload_add(struct ctl_rank *rank, const uint8_t *payload, uint64_t bytes, void *user)
 {
     static struct sc_store_object_batch batch;
@@ -151,9 +159,11 @@ static bool payload_add(struct ctl_rank *rank, const uint8_t *payload, uint64_t 
     for (uint64_t i = 0; rank->resets_lost && i < content->object_count; i++)
         object_die(content, content->objects[i]);
     if (is_true && record.type == SC_STORE_RECORD_DOMAIN) {
-        is_true = sc_store_record_get_domain(payload, bytes, &data, &count) &&
+        is_true = sc_store_record_get_domain(payload, bytes, &data, &count) && record.id > 0 &&
                   record.id < SC_STORE_OBJECT_DOMAINS;
-        if (is_true)
+        if (is_true && count == 0)
+            forget_domain(content, (uint32_t)record.id);
+        else if (is_true)
             add_domain(content, (uint32_t)record.id, data, count);
     } else if (is_true && record.type == SC_STORE_RECORD_OBJECTS) {
         is_true = sc_store_record_get_objects(payload, bytes, &batch);
@@ -165,7 +175,8 @@ static bool payload_add(struct ctl_rank *rank, const uint8_t *payload, uint64_t 
             remove_copies(content, data, count);
     } else if (is_true && record.type == SC_STORE_RECORD_CLEAR) {
         clear_domain(content, record.id);
-    } else if (is_true && record.type != SC_STORE_RECORD_HEAD) {
+    } else if (is_true && record.type != SC_STORE_RECORD_HEAD &&
+               (record.type < SC_STORE_RECORD_SEGMENT || record.type > SC_STORE_RECORD_SEAL)) {
         fprintf(stderr,
                 "spec-ctl: %s/log: record %" PRIu64 " has type %" PRIu64
                 ", this program does not know it\n",
@@ -415,6 +426,8 @@ int ctl_objects(const struct ctl_options *options)
             code = CTL_FOUND;
         for (uint64_t d = 0; d < content.domain_count; d++) {
             const struct domain *domain = &content.domains[d];
+            if (domain->id == 0)
+                continue;
             if (options->json)
                 json_object_array_add(all, domain_json(&content, domain, &store.ranks[i], options));
             else
