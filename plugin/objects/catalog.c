@@ -5,7 +5,8 @@
  *   eviction           takes the root; if it was used since, reinserts it with its new rank
  *
  * So the order is exact LRU with ticks of 25 ms, and a use costs one store. A held object is
- * reinserted with the tick at which the hold ends.
+ * reinserted with the tick at which the hold ends. Gets of other processes count by the second
+ * (sc_store_used_s).
  * Threads: `lock`. Tests: tests/unit/plugin/test_objects.c */
 #include "plugin/objects/objects.h"
 
@@ -279,6 +280,20 @@ static struct sc_object_domain *domain_next(spec_objects *objects,
     return best;
 }
 
+/* Returns the tick of the last use, here or by another process. */
+static uint32_t tick_used(const spec_objects *objects, uint32_t id, uint32_t now)
+{
+    const struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
+    uint32_t own = atomic_load_explicit(&entry->used, memory_order_relaxed);
+    uint64_t second = sc_store_used_s(objects->store, sc_object_of(objects, id)->copy);
+    uint64_t wall_ns = second * UINT64_C(1000000000);
+    if (wall_ns <= objects->open_wall_ns)
+        return own;
+    uint64_t noted = objects->tick_base + (wall_ns - objects->open_wall_ns) / SC_OBJECT_TICK_NS;
+    noted = noted < now ? noted : now;
+    return noted > own ? (uint32_t)noted : own;
+}
+
 /* Evicts from `only`; NULL: from domains above their floor. */
 static uint32_t evict_from(spec_objects *objects, const struct sc_object_domain *only)
 {
@@ -291,8 +306,7 @@ static uint32_t evict_from(spec_objects *objects, const struct sc_object_domain 
         struct sc_key_entry *entry = sc_key_table_entry(&objects->table, id);
         if (object->rank >> ORDER_BITS > tick) /* all others are held, too */
             return 0;
-        uint32_t used = atomic_load_explicit(&entry->used, memory_order_relaxed);
-        uint64_t rank = rank_of(used, object->order);
+        uint64_t rank = rank_of(tick_used(objects, id, tick), object->order);
         heap_remove(objects, id);
         if (rank > object->rank) { /* it was used since */
             heap_add(objects, id, rank);

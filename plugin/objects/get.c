@@ -104,6 +104,7 @@ void sc_objects_get_begin(spec_objects *objects, struct sc_object_job *job)
             continue;
         }
         atomic_store_explicit(&entry->used, tick, memory_order_relaxed);
+        sc_store_use(objects->store, sc_object_of(objects, id)->copy);
         transfer->bytes = sc_object_of(objects, id)->bytes;
         if (sc_objects_pieces_bytes(transfer) != transfer->bytes) {
             sc_objects_finish(objects, transfer, SPEC_E_INVALID);

@@ -144,6 +144,7 @@ static spec_status open_parts(spec_objects *objects, const struct spec_objects_p
     objects->shares = objects->config.writers != SC_WRITERS_ONE;
     if (status == SPEC_OK) {
         objects->open_ns = sc_exec_now_ns(objects->exec);
+        objects->open_wall_ns = sc_exec_wall_ns(objects->exec);
         status = memory_open(objects, reterr);
     }
     if (status == SPEC_OK)

@@ -213,6 +213,7 @@ struct spec_objects {
     uint32_t *fork_guard;
     _Atomic uint32_t fork_closed;
     uint64_t open_ns;   /* executor's clock */
+    uint64_t open_wall_ns;
     uint32_t tick_base; /* after open: above those of all objects found */
     bool is_closing;
     bool is_open; /* records come from other processes from here on */
