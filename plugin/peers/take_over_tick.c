@@ -52,16 +52,15 @@ void sc_plugin_take_over_tick(spec_connector *conn)
     if (!conn->ranks.takes_over || now_ns < conn->ranks.take_over_ns)
         return;
     conn->ranks.take_over_ns = now_ns + TRY_NS;
-    struct spec_error error = {.struct_size = sizeof(error)};
     pthread_mutex_lock(&conn->ranks.follow_lock);
-    spec_status status = sc_store_take_over(conn->store, &error);
+    spec_status status = sc_store_take_over(conn->store, NULL); /* the store says why it cannot */
     atomic_store(&conn->ranks.pieces_followed, sc_store_piece_next(conn->store));
     pthread_mutex_unlock(&conn->ranks.follow_lock);
     if (status == SPEC_E_LOCKED)
         return;
     conn->ranks.takes_over = false;
     if (status != SPEC_OK)
-        return; /* the store has said why */
+        return;
     SC_LOG(&conn->log, SPEC_LOG_INFO, "%s: this process stores from now on",
            conn->ranks.is_member ? "nobody has the store alone any more" : "the writer ended");
     begin_writing(conn);

@@ -176,7 +176,7 @@ void *sc_io_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes);
 void sc_io_unmap(struct sc_io *io, void *memory, uint64_t bytes);
 /* Marks the file as read by this process (OFD read lock) until close. A failure only hides it. */
 void sc_io_file_share(struct sc_io *io, struct sc_io_file *file);
-/* Returns true if another process has marked the file; for files without a writer lock. */
+/* Returns true if another process has marked the file, or has its writer lock. */
 bool sc_io_file_is_shared(struct sc_io *io, struct sc_io_file *file);
 
 /* Queues the operations; never blocks, allocates nothing. */

@@ -17,6 +17,7 @@ struct sc_store_follow {
     bool is_second;                /* reading it once more, all pages taken anew */
     bool holds_places;             /* a member reads from the start: it places no rows */
     uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
+    uint32_t lock_asks;            /* an heir's, since it opened the writer's lock file */
     uint64_t frame_offset;         /* of the last accepted frame */
     uint64_t frame_checksum;       /* checksum field of that frame; 0: none was accepted */
     uint64_t refused_bytes;        /* log size at which the next frame could not be restored */

@@ -19,7 +19,8 @@
 
 #include <stdio.h>
 
-#define LOOKS_AGAIN 3u /* a damaged frame is restored at the second look */
+#define LOOKS_AGAIN 3u  /* a damaged frame is restored at the second look */
+#define ASKS_OF_ONE 10u /* with one descriptor: then the file is opened again, by its name */
 
 /* The log was one writer's: other members would not find the segments. */
 static bool is_untold(const struct sc_store *store)
@@ -51,11 +52,27 @@ static void alone_end(struct sc_store *store)
         sc_store_seal_over(store, error.text);
 }
 
+/* Asks who has the lock of the file that the last try left open: one call, as long as a writer
+ * lives. "Nobody" is no answer: the lock has to be taken. */
+static bool is_locked_still(struct sc_store *store)
+{
+    if (store->lock_file == NULL)
+        return false;
+    if (++store->follow.lock_asks < ASKS_OF_ONE &&
+        sc_io_file_is_shared(store->io, store->lock_file))
+        return true;
+    sc_io_file_close(store->io, store->lock_file);
+    store->lock_file = NULL;
+    return false;
+}
+
 /* LOCKED: another process writes, or may write. */
 static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
     struct spec_error error = {.struct_size = sizeof(error)};
+    if (is_locked_still(store))
+        return sc_fail(reterr, SPEC_E_LOCKED, "%s: another process stores here", store->dir);
     (void)snprintf(path, sizeof(path), "%s/lock", store->dir);
     spec_status status =
         sc_io_file_open(store->io, path, SC_IO_OPEN_WRITE, &store->lock_file, &error);
@@ -65,9 +82,12 @@ static spec_status lock_take(struct sc_store *store, struct spec_error *reterr)
         status = sc_io_file_lock(store->io, store->lock_file, &error);
     if (status == SPEC_OK)
         return SPEC_OK;
-    if (store->lock_file != NULL)
+    store->follow.lock_asks = 0;
+    bool asks = status == SPEC_E_LOCKED && !sc_store_is_member(store);
+    if (store->lock_file != NULL && !asks) {
         sc_io_file_close(store->io, store->lock_file);
-    store->lock_file = NULL;
+        store->lock_file = NULL;
+    }
     /* Also if nobody can be asked now: the directory is being made, or a descriptor is lacking. */
     return sc_fail_errno(reterr, SPEC_E_LOCKED, error.sys_errno, "%s", error.text);
 }

@@ -492,7 +492,7 @@ static bool sim_file_is_shared(struct sc_io *io, struct sc_io_file *file)
     bool is_shared = false;
     sc_sim_lock(disk);
     for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
-        is_shared |= at != own && at->inode == own->inode && at->is_sharing;
+        is_shared |= at != own && at->inode == own->inode && (at->is_sharing || at->holds_lock);
     sc_sim_unlock(disk);
     return is_shared;
 }

@@ -431,6 +431,12 @@ static void says_whether_somebody_else_reads_a_file(void **state)
     assert_false(sc_io_file_is_shared(fx->io, second)); /* itself alone */
     sc_io_file_close(fx->io, second);
     assert_false(sc_io_file_is_shared(fx->io, writer));
+    second = open_file(fx, "log", NEW_FILE);
+    assert_int_equal(sc_io_file_lock(fx->io, second, NULL), SPEC_OK);
+    assert_true(sc_io_file_is_shared(fx->io, writer));
+    assert_false(sc_io_file_is_shared(fx->io, second));
+    sc_io_file_close(fx->io, second);
+    assert_false(sc_io_file_is_shared(fx->io, writer));
     sc_io_file_close(fx->io, writer);
 }
 

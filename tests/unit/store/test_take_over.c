@@ -415,6 +415,47 @@ static void an_heir_that_cannot_stays_a_reader(void **state)
     }
 }
 
+/* However often it has asked: the first question after the writer's end is answered. */
+static void an_heir_takes_over_at_once(void **state)
+{
+    (void)state;
+    for (uint32_t asks = 0; asks <= 25; asks++) {
+        struct world *world = world_new(&small, 16);
+        assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+        struct follower *heir = follower_new(world, SC_STORE_HEIR);
+        for (uint32_t i = 0; i < asks; i++)
+            assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_LOCKED);
+        writer_dies(world);
+        take_over(heir);
+        assert_int_equal(world_open(world), SPEC_E_LOCKED);
+        follower_free(heir);
+        world_open_ok(world); /* it has no lock any more */
+        world_free(world);
+    }
+}
+
+/* The writer's directory was removed and made again, beside its old process. */
+static void an_heir_finds_another_lock_under_the_name(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 17);
+    assert_int_equal(world_store(world, 1, 0, 130), SPEC_OK);
+    struct follower *heir = follower_new(world, SC_STORE_HEIR);
+    assert_int_equal(sc_store_take_over(heir->store, &heir->error), SPEC_E_LOCKED);
+    assert_int_equal(sc_io_unlink(heir->store->io, RANK_DIR "/lock", NULL), SPEC_OK);
+    struct sc_io_file *file;
+    assert_int_equal(sc_io_file_open(heir->store->io, RANK_DIR "/lock",
+                                     SC_IO_OPEN_CREATE | SC_IO_OPEN_WRITE, &file, NULL),
+                     SPEC_OK);
+    sc_io_file_close(heir->store->io, file);
+    uint32_t asks = 1;
+    while (sc_store_take_over(heir->store, &heir->error) == SPEC_E_LOCKED)
+        assert_true(asks++ < 20);
+    assert_true(asks < 12); /* a second, at ten a second */
+    follower_free(heir);
+    world_free(world);
+}
+
 static void an_heir_whose_log_is_another_stays_a_reader(void **state)
 {
     (void)state;
@@ -701,6 +742,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_of_dropped_pieces_are_read_while_a_lease_may_name_them),
         cmocka_unit_test(a_reused_page_ends_no_other_lease),
         cmocka_unit_test(what_failed_in_the_heir_is_dropped_for_all),
+        cmocka_unit_test(an_heir_takes_over_at_once),
+        cmocka_unit_test(an_heir_finds_another_lock_under_the_name),
         cmocka_unit_test(an_heir_that_cannot_stays_a_reader),
         cmocka_unit_test(an_heir_whose_log_is_another_stays_a_reader),
         cmocka_unit_test(a_piece_that_left_the_log_gives_its_pages_back),
