@@ -384,6 +384,11 @@ spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const cha
     return io->backend->file_same(io, file, path, ret_same, reterr);
 }
 
+uint64_t sc_io_stamp(struct sc_io *io, const char *path)
+{
+    return io->backend->stamp != NULL ? io->backend->stamp(io, path) : SC_IO_STAMP_UNKNOWN;
+}
+
 spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)
 {
     return io->backend->unlink(io, path, reterr);

@@ -131,6 +131,12 @@ spec_status sc_io_file_append(struct sc_io *io, struct sc_io_file *file, const v
 /* Sets ret_same if path names the open file; an absent path gives false and SPEC_OK. */
 spec_status sc_io_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
                             bool *ret_same, struct spec_error *reterr);
+/* Returns a number that is another when the file's bytes or the directory's names have changed, or
+ * the path names another. ABSENT: there is no such name. UNKNOWN: no answer, or the last change is
+ * so young that the next one may have the same time (file systems count up to 2 s as one). */
+#define SC_IO_STAMP_UNKNOWN 0u
+#define SC_IO_STAMP_ABSENT  1u
+uint64_t sc_io_stamp(struct sc_io *io, const char *path);
 spec_status sc_io_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
 /* Renames atomically over `to` (same directory) and syncs the directory; sync the file first. After
  * an error either name may exist, also later. */

@@ -77,6 +77,7 @@ struct sc_io_backend {
     /* As sc_io_raise; NULL: operations keep their class. */
     void (*raise)(struct sc_io *io, struct sc_io_op *const *ops, uint64_t count, uint32_t io_class);
     /* Optional. */
+    uint64_t (*stamp)(struct sc_io *io, const char *path); /* NULL: UNKNOWN */
     spec_status (*dir_check)(struct sc_io *io, const char *path, struct spec_error *reterr);
     void (*buffers)(struct sc_io *io, const void *base, uint64_t bytes, uint64_t piece_bytes);
     void (*stats)(struct sc_io *io, struct sc_io_counts *ret_stats);

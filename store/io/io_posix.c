@@ -20,6 +20,7 @@
 #define FILE_MODE  0600
 #define DIR_MODE   0700
 #define ZERO_BYTES 65536u
+#define SETTLED_NS UINT64_C(3000000000) /* longer than any file system's step of time */
 
 /* Never written. Zeros for file systems without fallocate; aligned for O_DIRECT. */
 static uint8_t zeros[ZERO_BYTES] __attribute__((aligned(SC_IO_PAGE_BYTES)));
@@ -458,6 +459,31 @@ spec_status sc_io_posix_mkdir(struct sc_io *io, const char *path, struct spec_er
         return file_fail("make directory", path, errno, reterr);
     return S_ISDIR(about.st_mode) ? sc_io_posix_dir_check(io, path, reterr)
                                   : file_fail("make directory", path, ENOTDIR, reterr);
+}
+
+static uint64_t time_ns(const struct timespec *time)
+{
+    return (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
+}
+
+uint64_t sc_io_posix_stamp(struct sc_io *io, const char *path)
+{
+    const struct place at = place_of(io, path);
+    struct stat about;
+    if (fstatat(at.fd, at.name, &about, 0) != 0)
+        return errno == ENOENT ? SC_IO_STAMP_ABSENT : SC_IO_STAMP_UNKNOWN;
+    const uint64_t parts[] = {(uint64_t)about.st_dev, (uint64_t)about.st_ino,
+                              (uint64_t)about.st_size, time_ns(&about.st_mtim),
+                              time_ns(&about.st_ctim)};
+    const uint64_t changed_ns = parts[3] > parts[4] ? parts[3] : parts[4];
+    if (sc_exec_wall_ns(io->exec) < changed_ns + SETTLED_NS)
+        return SC_IO_STAMP_UNKNOWN;
+    uint64_t stamp = 0;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        stamp = (stamp ^ parts[i]) * UINT64_C(0x9e3779b97f4a7c15);
+        stamp ^= stamp >> 32; /* both steps map no two values to one */
+    }
+    return stamp > SC_IO_STAMP_ABSENT ? stamp : stamp + SC_IO_STAMP_ABSENT + 1;
 }
 
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr)

@@ -32,6 +32,7 @@ spec_status sc_io_posix_file_append(struct sc_io *io, struct sc_io_file *file, c
                                     uint64_t bytes, uint64_t *ret_end, struct spec_error *reterr);
 spec_status sc_io_posix_file_same(struct sc_io *io, struct sc_io_file *file, const char *path,
                                   bool *ret_same, struct spec_error *reterr);
+uint64_t sc_io_posix_stamp(struct sc_io *io, const char *path);
 spec_status sc_io_posix_unlink(struct sc_io *io, const char *path, struct spec_error *reterr);
 spec_status sc_io_posix_rename(struct sc_io *io, const char *from, const char *to,
                                struct spec_error *reterr);

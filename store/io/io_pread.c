@@ -60,6 +60,7 @@ static const struct sc_io_backend pread_backend = {
     .file_pwrite = sc_io_posix_file_pwrite,
     .file_append = sc_io_posix_file_append,
     .file_same = sc_io_posix_file_same,
+    .stamp = sc_io_posix_stamp,
     .unlink = sc_io_posix_unlink,
     .rename = sc_io_posix_rename,
     .list = sc_io_posix_list,

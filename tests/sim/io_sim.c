@@ -254,6 +254,22 @@ static spec_status sim_file_same(struct sc_io *io, struct sc_io_file *file, cons
     return result("look at", path, sys_errno, reterr);
 }
 
+static uint64_t sim_stamp(struct sc_io *io, const char *path)
+{
+    struct sc_io_sim_disk *disk = sc_sim_disk_of(io);
+    uint64_t stamp = SC_IO_STAMP_ABSENT;
+    sc_sim_lock(disk);
+    const struct sc_sim_name *name = sc_sim_image_find(&disk->now, path);
+    if (disk->is_off)
+        stamp = SC_IO_STAMP_UNKNOWN;
+    else if (name != NULL && name->inode == SC_SIM_NO_INODE)
+        stamp += 1 + disk->now.name_changes;
+    else if (name != NULL)
+        stamp += (name->inode + 1) << 32 | disk->now.inodes[name->inode].changes;
+    sc_sim_unlock(disk);
+    return stamp;
+}
+
 /* Lock held. The change, and then the sync of the directory, with a power cut possible between. */
 static int rename_locked(struct sc_io_sim_disk *disk, const char *from, const char *to)
 {
@@ -561,6 +577,7 @@ static const struct sc_io_backend sim_backend = {
     .file_pwrite = sim_file_pwrite,
     .file_append = sim_file_append,
     .file_same = sim_file_same,
+    .stamp = sim_stamp,
     .unlink = sim_unlink,
     .rename = sim_rename,
     .list = sim_list,

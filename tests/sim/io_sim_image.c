@@ -116,6 +116,7 @@ int sc_sim_image_name(struct sc_sim_image *image, const char *path, uint64_t ino
         return ENOMEM;
     }
     image->names[image->name_count++] = (struct sc_sim_name){.path = copy, .inode = inode};
+    image->name_changes++;
     return 0;
 }
 
@@ -128,6 +129,7 @@ void sc_sim_image_unname(struct sc_sim_image *image, const char *path)
     const uint64_t i = (uint64_t)(name - image->names);
     memmove(name, name + 1, (size_t)(image->name_count - i - 1) * sizeof(*name));
     image->name_count--;
+    image->name_changes++;
 }
 
 int sc_sim_image_rename(struct sc_sim_image *image, const char *from, const char *to)
@@ -141,6 +143,7 @@ int sc_sim_image_rename(struct sc_sim_image *image, const char *from, const char
     struct sc_sim_name *name = sc_sim_image_find(image, from); /* it may have moved */
     sc_alloc_free(image->alloc, name->path);
     name->path = copy;
+    image->name_changes++;
     return 0;
 }
 
@@ -173,6 +176,7 @@ int sc_sim_image_resize(struct sc_sim_image *image, uint64_t inode, uint64_t byt
     }
     image->used_bytes = image->used_bytes - file->bytes + bytes;
     file->bytes = bytes;
+    file->changes++;
     return 0;
 }
 
@@ -190,6 +194,7 @@ int sc_sim_image_write(struct sc_sim_image *image, uint64_t inode, uint64_t offs
              sizeof(*file->blocks)) != 0)
         return ENOMEM;
     file->blocks = blocks;
+    file->changes++;
     for (uint64_t i = offset / SC_SIM_BLOCK_BYTES; i <= last; i++) {
         if (file->blocks[i] == NULL)
             file->blocks[i] = sc_alloc_zero(image->alloc, SC_SIM_BLOCK_BYTES);

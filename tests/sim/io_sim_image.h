@@ -26,6 +26,7 @@ struct sc_sim_inode {
     uint8_t **blocks;
     uint64_t block_count; /* entries of blocks */
     uint64_t bytes;       /* the file's size */
+    uint64_t changes;     /* of bytes or size: as a time that never stands */
 };
 
 struct sc_sim_name {
@@ -42,6 +43,7 @@ struct sc_sim_image {
     uint64_t
         name_found; /* where the one that was looked for last may be: often it is meant again */
     uint64_t used_bytes;
+    uint64_t name_changes; /* of any directory */
 };
 
 enum sc_sim_event_kind {

@@ -6,6 +6,7 @@ sc_add_test(NAME test_store_io_cost SOURCES test_io_cost.c LINKS io_fixture
             THREADS threads_may_submit_and_ask_at_once)
 sc_add_test(NAME test_store_io_network SOURCES test_io_network.c LINKS store_fixture)
 target_link_options(test_store_io_network PRIVATE "-Wl,--wrap=sc_io_posix_fs_type")
+sc_add_test(NAME test_store_watch SOURCES test_watch.c LINKS io_fixture)
 sc_add_test(NAME test_store_io_sim SOURCES test_io_sim.c LINKS io_fixture)
 sc_add_test(NAME test_store_io_uring SOURCES test_io_uring.c LINKS io_fixture)
 foreach(function submit_and_wait_timeout queue_init_params register_probe register_buffers_sparse
