@@ -190,7 +190,7 @@ struct sc_store_params {
     uint32_t role;   /* enum sc_store_role */
     bool is_objects; /* store/object/object.h: no rows, no model */
     bool shares;     /* with HEIR: a member, which stores beside others that do (log/turn.h); with
-                  * WRITER: leaves the store so that members find what they need */
+                      * WRITER: leaves the store so that members find what they need */
     struct sc_store_namespace space; /* this connector's; recorded if new */
     /* [space.layer_count] windows in tokens, 0: all; NULL: no windows. Not copied. */
     const uint64_t *windows;
@@ -560,6 +560,9 @@ bool sc_store_checkpoint_due(struct sc_store *store);
  * directory, log or segment: SPEC_OK. After a checkpoint the log is read from its start; pieces
  * absent from it are void. One thread at a time, not during sc_store_close; blocks on files. */
 spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr);
+/* Returns false if the log is as it was when a call of sc_store_follow ended at its end, and renews
+ * what is known. One stat. The thread that follows. */
+bool sc_store_follow_due(struct sc_store *store);
 /* An heir becomes the rank's writer if no process holds the writer's lock: reported pieces stay,
  * requests go on, and all calls of a writer work from now on. Pieces that failed here are dropped
  * for all. For the thread that follows; blocks on files while it reads the rest of the log. Errors:
@@ -602,6 +605,9 @@ spec_status sc_store_notify_take(struct sc_store *store,
 spec_status sc_store_weights_epoch(struct sc_store *store,
                                    const uint8_t weights[SC_STORE_HASH_BYTES], uint64_t *ret_epoch,
                                    struct spec_error *reterr);
+/* Returns false if the directory is as it was at the last question that was answered with true. The
+ * tick's. */
+bool sc_store_weights_epoch_due(struct sc_store *store);
 /* Stores an epoch durably by creating a file. ret_is_new false: it existed. Any role. Executor
  * thread, open or a host's reset. Errors: IO, NO_SPACE. */
 spec_status sc_store_weights_epoch_put(struct sc_store *store,

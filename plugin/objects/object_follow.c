@@ -8,7 +8,8 @@
  *   clear                LIVE ..       all of the domain leave
  *   domain               none          a slot; without an identity: it is forgotten
  *
- * A task follows every 25 ms; and every append of our own reads on before (store/log/turn.h).
+ * A task asks every 25 ms whether the log has changed; and every append of our own reads on before
+ * (store/log/turn.h).
  * Threads: open; then the thread that has the turn, without a lock.
  * Tests: tests/unit/plugin/test_objects_members.c */
 #include "plugin/objects/objects.h"
@@ -196,7 +197,7 @@ static void follow_step(struct sc_task *task)
     spec_objects *objects = SC_TASK_OWNER(task, spec_objects, follow);
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
-    for (bool more = true; more && status == SPEC_OK;)
+    for (bool more = sc_store_follow_due(objects->store); more && status == SPEC_OK;)
         status = sc_store_follow(objects->store, &more, &error);
     if (status != SPEC_OK)
         SC_LOG(&objects->log, SPEC_LOG_DEBUG, "what others store is not followed: %s", error.text);

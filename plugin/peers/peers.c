@@ -343,6 +343,8 @@ static bool log_follow(spec_connector *conn, struct sc_store *store, uint32_t ra
     struct spec_error error = {.struct_size = sizeof(error)};
     spec_status status = SPEC_OK;
     bool more = true;
+    if (!sc_store_follow_due(store))
+        return false;
     for (uint32_t i = 0; i < TURN_WINDOWS && more && status == SPEC_OK; i++)
         status = sc_store_follow(store, &more, &error);
     if (status != *last_status && status != SPEC_OK)

@@ -246,6 +246,12 @@ bool sc_store_follow_again(struct sc_store *store)
     return true;
 }
 
+static void known_set(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
+{
+    atomic_store(&store->follow.known_ns, wall_ns);
+    atomic_store(&store->follow.known_now_ns, now_ns);
+}
+
 /* Updates what is known after the whole log was applied. */
 static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
 {
@@ -253,8 +259,7 @@ static void caught_up(struct sc_store *store, uint64_t wall_ns, uint64_t now_ns)
     atomic_store(&store->counts.log_bytes, sc_store_appends_shared(store)
                                                ? store->log.journal.file_end
                                                : store->log.journal.end.offset);
-    atomic_store(&store->follow.known_ns, wall_ns);
-    atomic_store(&store->follow.known_now_ns, now_ns);
+    known_set(store, wall_ns, now_ns);
 }
 
 /* An append goes there. */
@@ -317,6 +322,7 @@ static spec_status log_read(struct sc_store *store, uint64_t wall_ns, uint64_t n
         if (is_again && sc_store_appends_shared(store))
             file_end_set(store, 0); /* it is not at the end */
         *ret_more = is_again || *ret_more;
+        follow->is_at_end = at == file_bytes && !*ret_more;
     }
     return SPEC_OK;
 }
@@ -491,6 +497,7 @@ static spec_status member_follow(struct sc_store *store, struct spec_error *rete
     bool is_same = false, is_passed = true;
     uint64_t wall_ns = 0, now_ns = 0;
     spec_status status = SPEC_OK;
+    store->follow.is_at_end = false;
     (void)snprintf(path, sizeof(path), "%s/log", store->dir);
     while (status == SPEC_OK && !is_same && is_passed) {
         uint64_t passed = store->log.seal.passed;
@@ -507,6 +514,7 @@ static spec_status member_follow(struct sc_store *store, struct spec_error *rete
     }
     if (status == SPEC_OK)
         caught_up(store, wall_ns, now_ns);
+    store->follow.is_at_end = status == SPEC_OK;
     return status;
 }
 
@@ -553,6 +561,7 @@ void sc_store_follow_members(struct sc_store *store)
 static spec_status follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)
 {
     bool is_open = false;
+    store->follow.is_at_end = false;
     uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
     uint64_t now_ns = sc_exec_now_ns(store->params.exec);
     spec_status status = log_open(store, &is_open, reterr);
@@ -560,6 +569,34 @@ static spec_status follow(struct sc_store *store, bool *ret_more, struct spec_er
         status = log_read(store, wall_ns, now_ns, ret_more, reterr);
     store->follow.is_over = status == SPEC_E_VERSION;
     return status;
+}
+
+/* False also renews what is known: it was read before the stamp. */
+static bool is_due(struct sc_store *store)
+{
+    uint64_t wall_ns = sc_exec_wall_ns(store->params.exec);
+    uint64_t now_ns = sc_exec_now_ns(store->params.exec);
+    if (store->log.journal.file == NULL)
+        return true;
+    uint64_t stamp = sc_store_watch_stamp(store->io, store->dir, "log");
+    if (sc_store_watch_due(&store->follow.watch, stamp))
+        store->follow.is_at_end = false; /* until it was read */
+    if (!store->follow.is_at_end)
+        return true;
+    known_set(store, wall_ns, now_ns);
+    return false;
+}
+
+bool sc_store_follow_due(struct sc_store *store)
+{
+    if (!sc_store_follows(store) || store->follow.is_over)
+        return true;
+    if (!sc_store_is_member(store))
+        return is_due(store);
+    pthread_mutex_lock(&store->log.turn.lock);
+    bool is = is_due(store);
+    pthread_mutex_unlock(&store->log.turn.lock);
+    return is;
 }
 
 spec_status sc_store_follow(struct sc_store *store, bool *ret_more, struct spec_error *reterr)

@@ -5,6 +5,7 @@
 #define SC_STORE_REPLAY_FOLLOW_H
 
 #include "store/log/record.h"
+#include "store/log/watch.h"
 
 struct sc_store_follow_calls;
 
@@ -16,8 +17,8 @@ struct sc_store_follow {
     bool lacks_pages;              /* something in it has pages of what is not found again */
     bool is_second;                /* reading it once more, all pages taken anew */
     bool holds_places;             /* a member reads from the start: it places no rows */
-    uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
     uint32_t lock_asks;            /* an heir's, since it opened the writer's lock file */
+    uint64_t forgot_ns;            /* executor's clock: the last such reading began; 0: none */
     uint64_t frame_offset;         /* of the last accepted frame */
     uint64_t frame_checksum;       /* checksum field of that frame; 0: none was accepted */
     uint64_t refused_bytes;        /* log size at which the next frame could not be restored */
@@ -25,6 +26,8 @@ struct sc_store_follow {
     uint32_t searches_left;        /* for damaged bytes */
     uint64_t bytes_seen, end_seen; /* log size and accepted bytes of the last call */
     uint64_t segment_last;         /* index found last */
+    struct sc_store_watch watch;   /* for the log */
+    bool is_at_end;                /* the last look left nothing unread */
     _Atomic uint64_t known_ns;     /* sc_store_follow_ns; any thread */
     _Atomic uint64_t known_now_ns; /* sc_store_follow_now_ns; any thread */
 };

@@ -109,7 +109,7 @@ void follower_free(struct follower *follower)
 
 void follow(struct follower *follower)
 {
-    bool more = true;
+    bool more = sc_store_follow_due(follower->store);
     for (uint32_t calls = 0; more; calls++) {
         assert_true(calls < 1000);
         if (sc_store_follow(follower->store, &more, &follower->error) != SPEC_OK)

@@ -31,7 +31,7 @@ struct follower *follower_make(struct world *world, uint32_t role);
 void follower_open(struct follower *follower);
 struct follower *follower_new(struct world *world, uint32_t role); /* made, and open */
 void follower_free(struct follower *follower);
-/* Follows to the log's end. */
+/* Follows to the log's end, as a tick does. */
 void follow(struct follower *follower);
 /* The follower was told of the pieces that the writer holds, and of no others. */
 void check_same(const struct follower *follower);

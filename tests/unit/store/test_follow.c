@@ -207,6 +207,57 @@ static void follow_tells_of_its_own(void **state)
     world_free(world);
 }
 
+/* Read only when there may be more; what is known grows all the same. */
+static void follow_reads_what_changed(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 12);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *follower = follower_new(world, SC_STORE_READER);
+    uint64_t known_ns = 0;
+    follow(follower);
+    for (uint32_t i = 0; i < 3; i++) {
+        world_wait_ns(world, 25000000);
+        assert_false(sc_store_follow_due(follower->store));
+        assert_true(sc_store_follow_ns(follower->store) > known_ns);
+        known_ns = sc_store_follow_ns(follower->store);
+        assert_int_equal(known_ns, sc_exec_wall_ns(world->exec));
+    }
+    world_drop(world, 0, 1);
+    assert_true(sc_store_follow_due(follower->store)); /* and again, as long as nobody looked */
+    assert_true(sc_store_follow_due(follower->store));
+    assert_int_equal(sc_store_follow_ns(follower->store), known_ns);
+    follow(follower);
+    check_same(follower);
+    assert_false(sc_store_follow_due(follower->store));
+    assert_int_equal(sc_store_checkpoint(world->store, NULL), SPEC_OK);
+    assert_true(sc_store_follow_due(follower->store));
+    follower_free(follower);
+    world_free(world);
+}
+
+/* A frame that cannot be read is looked at again, though nothing changes: it may be damage. */
+static void follow_reads_on_behind_what_it_refused(void **state)
+{
+    (void)state;
+    struct world *world = world_new(&small, 13);
+    assert_int_equal(world_store(world, 1, 0, 64), SPEC_OK);
+    struct follower *follower = follower_new(world, SC_STORE_READER);
+    follow(follower);
+    uint64_t end = world->store->log.journal.end.offset;
+    assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, end + 100)); /* zeros, so far */
+    bool more = true;
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(sc_store_follow_due(follower->store));
+        assert_int_equal(sc_store_follow(follower->store, &more, &follower->error), SPEC_OK);
+    }
+    assert_true(sc_io_sim_disk_resize(world->disk, LOG_PATH, end));
+    follow(follower);
+    assert_false(sc_store_follow_due(follower->store));
+    follower_free(follower);
+    world_free(world);
+}
+
 /* The log as it is while the writer's append is under way: any number of its bytes. */
 static void follow_waits_for_half_a_frame(void **state)
 {
@@ -730,6 +781,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(follow_finds_a_model_that_comes_again),
         cmocka_unit_test(follow_hears_of_resets),
         cmocka_unit_test(follow_tells_of_its_own),
+        cmocka_unit_test(follow_reads_what_changed),
+        cmocka_unit_test(follow_reads_on_behind_what_it_refused),
         cmocka_unit_test(follow_waits_for_half_a_frame),
         cmocka_unit_test(follow_takes_no_wrong_length_for_the_end),
         cmocka_unit_test(follow_forgets_what_was_cut_off),

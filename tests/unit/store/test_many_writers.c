@@ -459,6 +459,30 @@ static uint64_t segment_tell(struct sc_store *store)
     return index;
 }
 
+/* An idle member asks by one stat; what any other does reaches it with its next question. */
+static void a_member_reads_what_changed(void **state)
+{
+    (void)state;
+    struct group *group = group_new(1);
+    struct sc_store *idle = group->members[0]->store;
+    for (uint32_t i = 1; i < 5; i++) {
+        follow_all(group);
+        uint64_t known_ns = sc_store_follow_ns(idle);
+        world_wait_ns(group->world, 25000000);
+        assert_false(sc_store_follow_due(idle));
+        assert_true(sc_store_follow_ns(idle) > known_ns);
+        if (i < 3)
+            store_by(group, i, i, 64);
+        else if (i == 3)
+            reset_by(group, 1);
+        else
+            assert_int_equal(sc_store_checkpoint(group->members[1]->store, NULL), SPEC_OK);
+        assert_true(sc_store_follow_due(idle));
+    }
+    all_equal(group);
+    group_free(group);
+}
+
 static void a_segment_whose_maker_died_is_made_by_another(void **state)
 {
     (void)state;
@@ -711,6 +735,7 @@ int main(void)
         cmocka_unit_test(histories_are_the_same_for_all),
         cmocka_unit_test(a_checkpoint_fails_anywhere),
         cmocka_unit_test(a_stopped_member_reads_a_later_log),
+        cmocka_unit_test(a_member_reads_what_changed),
         cmocka_unit_test(a_segment_whose_maker_died_is_made_by_another),
         cmocka_unit_test(segments_of_two_have_two_numbers),
         cmocka_unit_test(one_writer_and_many_exclude_each_other),
