@@ -33,6 +33,9 @@ spec_status sc_store_erase_put(struct sc_store *store, const struct sc_store_era
 spec_status sc_store_erase_hear(struct sc_store *store,
                                 void (*on_new)(const struct sc_store_erasure *what, void *user),
                                 void *user, struct spec_error *reterr);
+/* Returns false if intents were neither put nor ended since the last question that was answered
+ * with true. The tick's. */
+bool sc_store_erase_due(struct sc_store *store);
 /* Adds an intent if unknown; call erase_hear afterwards. The writer may complete an intent before
  * the process that put it has read it. */
 void sc_store_erase_know(struct sc_store *store, const struct sc_store_erasure *what,

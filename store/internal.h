@@ -20,6 +20,7 @@
 #include "store/log/spaces.h"
 #include "store/log/table.h"
 #include "store/log/turn.h"
+#include "store/log/watch.h"
 #include "store/log/where.h"
 #include "store/log/write_budget.h"
 #include "store/replay/averages.h"
@@ -122,6 +123,7 @@ struct sc_store {
     struct sc_store_follow follow;
     struct sc_store_notifybox notify;
     struct sc_store_write_budget day_budget; /* any thread */
+    struct sc_store_watch epochs_watch;      /* the tick's */
     struct sc_store_erasures erasures;
     struct sc_store_eraser *eraser; /* a writer's running erasure (store/erase/eraser.c) */
 

@@ -93,6 +93,9 @@ spec_status sc_plugin_erase_put(spec_connector *conn, const struct spec_bytes *s
 void sc_plugin_erase_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
+    if (!sc_store_erase_due(conn->store) && sc_store_erasures(conn->store) == 0 &&
+        conn->erase.status == SPEC_OK)
+        return;
     spec_status status = hear(conn, NULL, &error);
     if (status != SPEC_OK && status != conn->erase.status)
         SC_LOG(&conn->log, SPEC_LOG_WARN, "erasures cannot be read: %s", error.text);

@@ -45,6 +45,7 @@ struct sc_plugin_notify_queue { /* notifications between processes */
     /* The tick's (and open's). */
     uint64_t epoch_heard;   /* by notification */
     uint64_t weights_heard; /* weights' epoch (store.h) when last read */
+    bool weights_failed;    /* it could not be read: tried at each tick */
     spec_status notify_status;
 };
 

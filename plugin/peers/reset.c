@@ -163,7 +163,11 @@ static void say_once(spec_connector *conn, spec_status status, const struct spec
 void sc_plugin_notify_tick(spec_connector *conn)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    spec_status status = weights_read(conn, &error);
+    spec_status status = SPEC_OK;
+    if (sc_store_weights_epoch_due(conn->store) || conn->notify_queue.weights_failed) {
+        status = weights_read(conn, &error);
+        conn->notify_queue.weights_failed = status != SPEC_OK;
+    }
     if (status == SPEC_OK && sc_plugin_can_store(conn))
         status = sc_store_notify_take(conn->store, on_notify, conn, &error);
     uint64_t epoch = epoch_max(sc_plugin_epoch_known(conn), conn->notify_queue.epoch_heard);

@@ -252,6 +252,13 @@ spec_status sc_store_erase_hear(struct sc_store *store,
     return SPEC_OK;
 }
 
+bool sc_store_erase_due(struct sc_store *store)
+{
+    uint64_t stamp =
+        sc_store_watch_stamp(store->io, store->params.config->path, SC_STORE_ERASE_DIR);
+    return sc_store_watch_due(&store->erasures.watch, stamp);
+}
+
 void sc_store_erase_know(struct sc_store *store, const struct sc_store_erasure *what,
                          void (*on_new)(const struct sc_store_erasure *what, void *user),
                          void *user)

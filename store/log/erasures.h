@@ -4,6 +4,7 @@
 #define SC_STORE_LOG_ERASURES_H
 
 #include "store/erase.h"
+#include "store/log/watch.h"
 
 #include <pthread.h>
 
@@ -14,8 +15,9 @@ struct sc_store_erasures {
 
     pthread_mutex_t lock; /* rank 59: list, is_over */
     struct sc_store_erasure list[SC_STORE_ERASURES_MAX];
-    _Atomic bool is_alone; /* a member overwrites: no other process stores. Any thread */
-    bool is_over;          /* more intents than the list holds: everything is covered */
+    _Atomic bool is_alone;       /* a member overwrites: no other process stores. Any thread */
+    bool is_over;                /* more intents than the list holds: everything is covered */
+    struct sc_store_watch watch; /* the tick's */
 
     /* Counters. Any thread, relaxed. */
     _Atomic uint64_t erased, failures, zeroed_bytes, left_bytes;

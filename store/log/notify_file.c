@@ -304,10 +304,12 @@ spec_status sc_store_notify_take(struct sc_store *store,
     if (!sc_store_can_store(store)) /* a member that ended since the caller asked */
         return SPEC_OK;
     if (store->notify.file == NULL) {
+        if (sc_store_watch_stamp(store->io, store->dir, NOTIFY_NAME) == SC_IO_STAMP_ABSENT)
+            return SPEC_OK; /* no message so far */
         spec_status status =
             rank_file_open(store, store->params.rank, NOTIFY_NAME, 0, &store->notify.file, reterr);
         if (status != SPEC_OK)
-            return status == SPEC_PENDING ? SPEC_OK : status; /* no message so far */
+            return status == SPEC_PENDING ? SPEC_OK : status; /* removed since */
     }
     spec_status status = sc_io_file_size(store->io, store->notify.file, &size, reterr);
     if (status != SPEC_OK)

@@ -10,9 +10,9 @@
 #define SC_STORE_NOTIFY_CUT_BYTES (8u << 10)  /* length from which it is cut */
 #define SC_STORE_NOTIFY_FAMILIES  32u         /* whose epochs a cut keeps */
 
-struct sc_store_notifybox { /* a writer's; one task at a time */
-    struct sc_io_file *file;
-    uint64_t taken; /* bytes taken */
+struct sc_store_notifybox {  /* a writer's; one task at a time */
+    struct sc_io_file *file; /* NULL: there is none so far */
+    uint64_t taken;          /* bytes taken */
 };
 
 struct sc_store;

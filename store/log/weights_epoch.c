@@ -88,6 +88,13 @@ spec_status sc_store_weights_epoch(struct sc_store *store,
     return status;
 }
 
+bool sc_store_weights_epoch_due(struct sc_store *store)
+{
+    uint64_t stamp =
+        sc_store_watch_stamp(store->io, store->params.config->path, SC_STORE_EPOCHS_DIR);
+    return sc_store_watch_due(&store->epochs_watch, stamp);
+}
+
 spec_status sc_store_weights_epoch_put(struct sc_store *store,
                                        const uint8_t weights[SC_STORE_HASH_BYTES], uint64_t epoch,
                                        bool *ret_is_new, struct spec_error *reterr)
