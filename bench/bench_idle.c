@@ -4,14 +4,18 @@
  *   beside     one that opened beside it, and follows its log
  *   bare       one that only wakes as often
  *
+ * --of rows, or objects: by key.
  * Each is a process of its own. A tick is 25 ms (plugin/tick.c).
  * Threads: the plugin's. Tests: none (a measurement). */
 #include "abi/spec_load.h"
+#include "abi/spec_objects.h"
 #include "bench/bench.h"
 
+#include <dlfcn.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -26,6 +30,7 @@ struct cost { /* of a tick */
 
 struct options {
     const char *connector, *config;
+    bool objects; /* by key, else rows */
     uint64_t seconds;
 };
 
@@ -61,7 +66,35 @@ static struct cost cost_now(const struct options *options, bool is_bare)
     return (struct cost){(cpu_us() - cpu) / ticks, (switches() - switched) / ticks};
 }
 
-static struct cost opened_cost(const struct options *options, int ready)
+static struct cost ready_cost(const struct options *options, int ready)
+{
+    if (write(ready, "", 1) != 1)
+        bench_die("nobody listens");
+    return cost_now(options, false);
+}
+
+static struct cost objects_cost(const struct options *options, int ready)
+{
+    struct spec_error error = {.struct_size = sizeof(error)};
+    const struct spec_objects_params params = {.struct_size = sizeof(params),
+                                               .config = options->config};
+    const struct spec_objects_api *(*get_api)(uint32_t) = NULL;
+    void *handle = dlopen(options->connector, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = handle != NULL ? dlsym(handle, "spec_connector_objects_api") : NULL;
+    spec_objects *objects = NULL;
+    if (symbol == NULL)
+        bench_die("--connector %s: exports no spec_connector_objects_api", options->connector);
+    memcpy(&get_api, &symbol, sizeof(get_api));
+    const struct spec_objects_api *api = get_api(SPEC_OBJECTS_MAJOR);
+    if (api == NULL)
+        bench_die("--connector %s: another version of spec_objects.h", options->connector);
+    bench_must(api->open(&params, &objects, &error), &error, "open");
+    struct cost cost = ready_cost(options, ready);
+    api->close(objects);
+    return cost;
+}
+
+static struct cost rows_cost(const struct options *options, int ready)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
     struct spec_model model = {.struct_size = sizeof(model),
@@ -78,9 +111,7 @@ static struct cost opened_cost(const struct options *options, int ready)
     spec_connector *conn = NULL;
     bench_must(spec_load(options->connector, &plugin, &error), &error, "load");
     bench_must(plugin.api->open(&params, &conn, &error), &error, "open");
-    if (write(ready, "", 1) != 1)
-        bench_die("nobody listens");
-    struct cost cost = cost_now(options, false);
+    struct cost cost = ready_cost(options, ready);
     plugin.api->close(conn);
     return cost;
 }
@@ -98,7 +129,11 @@ static int child_start(const struct options *options, bool is_bare)
         struct cost cost;
         if (is_bare && write(ready[1], "", 1) != 1)
             bench_die("nobody listens");
-        cost = is_bare ? cost_now(options, true) : opened_cost(options, ready[1]);
+        if (is_bare)
+            cost = cost_now(options, true);
+        else
+            cost =
+                options->objects ? objects_cost(options, ready[1]) : rows_cost(options, ready[1]);
         _exit(write(result[1], &cost, sizeof(cost)) == sizeof(cost) ? 0 : 1);
     }
     char byte;
@@ -113,9 +148,11 @@ static int child_start(const struct options *options, bool is_bare)
 int main(int argc, char **argv)
 {
     static const char *const names[] = {"writer", "beside", "bare"};
-    const struct options options = {.connector = bench_option(argc, argv, "--connector", ""),
-                                    .config = bench_option(argc, argv, "--config", ""),
-                                    .seconds = bench_option_u64(argc, argv, "--seconds", 10)};
+    const struct options options = {
+        .connector = bench_option(argc, argv, "--connector", ""),
+        .config = bench_option(argc, argv, "--config", ""),
+        .objects = strcmp(bench_option(argc, argv, "--of", "rows"), "objects") == 0,
+        .seconds = bench_option_u64(argc, argv, "--seconds", 10)};
     int results[3];
     if (options.seconds == 0)
         bench_die("--seconds 0, expected at least 1");
@@ -128,8 +165,8 @@ int main(int argc, char **argv)
         if (read(results[i], &cost, sizeof(cost)) != sizeof(cost))
             bench_die("a process did not measure");
         (void)wait(&ended);
-        printf("%s\"%s_us\": %.1f, \"%s_switches\": %.2f", i > 0 ? ", " : "", names[i],
-               cost.cpu_us, names[i], cost.switches);
+        printf("%s\"%s_us\": %.1f, \"%s_switches\": %.2f", i > 0 ? ", " : "", names[i], cost.cpu_us,
+               names[i], cost.switches);
     }
     printf("}}\n");
     return 0;
