@@ -123,6 +123,18 @@ def write_bytes(llm):
     return sides(llm)[1].conn.stats()["write_bytes"]
 
 
+def counters(llm):
+    """Counters of the worker's side: the connector's, as /metrics has them, and the plugin's."""
+    stats, told = sides(llm)[1].conn.stats(), {"loaded": 0, "failed": 0}
+    for metric in llm.get_metrics():
+        if metric.name == "vllm:spec_connector_tokens" and metric.labels["kind"] == "loaded":
+            told["loaded"] += metric.value
+        if metric.name == "vllm:spec_connector_failed_loads":
+            told["failed"] += metric.value
+    return {**told, **{name: stats[name] for name in ("stored_tokens", "read_bytes",
+                                                      "write_bytes")}}
+
+
 def idle_us(llm, rounds=2000):
     """A layer's two hooks, no load pending."""
     del llm
