@@ -294,6 +294,10 @@ class Connector:
         """How many resets of this model's KV this connection knows of."""
         return self._stats().epoch
 
+    def role(self):
+        """ROLE_WRITER or ROLE_READER, which changes as other processes of the store end."""
+        return self._stats().role
+
     def stats(self):
         stats = self._stats()
         return {name: getattr(stats, name) for name in ("poisoned", *abi.STATS)}

@@ -24,7 +24,7 @@ from vllm.v1.attention.backends.registry import (  # noqa: E402
     AttentionBackendEnum, register_backend)
 from spec_connector import Model, abi  # noqa: E402
 from spec_connector.connector import Identity  # noqa: E402
-from spec_connector.vllm import SpecConnector, backend, served, worker  # noqa: E402
+from spec_connector.vllm import SpecConnector, backend, saving, served, worker  # noqa: E402
 from spec_connector.vllm.messages import Save, SpecMetadata  # noqa: E402
 from spec_connector.vllm.stats import Counts  # noqa: E402
 
@@ -131,21 +131,33 @@ class Engines(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        path = os.path.join(folder.name, "spec.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump({"path": os.path.join(folder.name, "kv"), "disk_bytes": "64MiB",
-                       "segment_bytes": "1MiB", "load_policy": "load"}, file)
+        self.path = os.path.join(folder.name, "spec.json")
+        self.configure()
         self.config = mock.MagicMock(
             scheduler_config=SimpleNamespace(max_num_seqs=4),
             model_config=SimpleNamespace(max_model_len=1024),
             parallel_config=SimpleNamespace(tensor_parallel_size=1))
-        self.config.kv_transfer_config.kv_connector_extra_config = {"config": path}
+        self.config.kv_transfer_config.kv_connector_extra_config = {"config": self.path}
         self.caches = SimpleNamespace(kv_cache_groups=[SimpleNamespace(layer_names=NAMES[:1])])
         model = Model(1, 1, 1, 16, abi.DTYPE_F16, b"test")
         described = mock.patch.object(served, "describe", return_value=model)
         described.start()
         self.addCleanup(described.stop)
         self.tokens = array.array("I", range(TOKENS)).tobytes()
+
+    def configure(self, **keys):
+        """The configuration of engines that start from now on."""
+        store = os.path.join(os.path.dirname(self.path), "kv")
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump({"path": store, "disk_bytes": "64MiB", "segment_bytes": "1MiB",
+                       "load_policy": "load", **keys}, file)
+
+    def await_role(self, conn, role):
+        for _ in range(3000):
+            if conn.stats()["role"] == role:
+                break
+            time.sleep(.02)
+        self.assertEqual(conn.stats()["role"], role)
 
     def worker(self):
         """A worker whose caches are registered, and its lines."""
@@ -219,10 +231,7 @@ class Engines(unittest.TestCase):
         second.save(SpecMetadata([], saves[:1], [], 0))
         self.assertEqual(second.counts.counts, {"dropped_saves/reader": 1})
         first.close()
-        for _ in range(3000):
-            if second.conn.stats()["role"] == abi.ROLE_WRITER:
-                break
-            time.sleep(.02)
+        self.await_role(second.conn, abi.ROLE_WRITER)
         second.rows.source.return_value = ("place", TOKENS)
         with mock.patch.object(second.saving, "store") as store:
             second.save(SpecMetadata([], saves[1:], [], 0))
@@ -237,6 +246,39 @@ class Engines(unittest.TestCase):
         first.close()
         second, lines = self.worker()
         self.assertEqual((second.conn.stats()["role"], lines), (abi.ROLE_WRITER, []))
+
+    def test_engines_with_many_writers_all_store(self):
+        """What one stored the next one neither says to be a reader of, nor stores again."""
+        self.configure(store={"writers": "many"})
+        engines = [self.worker() for _ in range(3)]
+        self.assertEqual([lines for _, lines in engines], 3 * [[]])
+        self.store(engines[0][0].conn, bytes(TOKENS * 32))
+        save = Save("one", TOKENS, self.tokens, list(range(TOKENS // 16)), Identity())
+        for ours, _ in engines:
+            self.assertEqual(ours.conn.stats()["role"], abi.ROLE_WRITER)
+            while ours.conn.lookup(self.tokens, peek=True).stored_tokens < TOKENS:
+                time.sleep(.02)
+            with mock.patch.object(ours.saving, "store") as store:
+                ours.save(SpecMetadata([], [save], [], 0))
+            store.assert_not_called()
+            self.assertEqual(ours.counts.counts, {})
+
+    def test_an_engine_that_may_store_no_more_says_so_once(self):
+        """Another one's segments are longer than it can follow."""
+        self.configure(store={"writers": "many"})
+        first, _ = self.worker()
+        self.configure(store={"writers": "many"}, segment_bytes="2MiB")
+        second, _ = self.worker()
+        self.store(second.conn, bytes(TOKENS * 32))
+        self.await_role(first.conn, abi.ROLE_READER)
+        first.rows.source.return_value = ("place", TOKENS)
+        with mock.patch.object(saving, "logger") as logger:
+            for name in ("one", "two"):
+                tokens = array.array("I", range(len(name), TOKENS + len(name))).tobytes()
+                first.save(SpecMetadata([], [Save(name, TOKENS, tokens, list(range(TOKENS // 16)),
+                                                  Identity())], [], 0))
+        self.assertEqual(len(logger.warning.call_args_list), 1)
+        self.assertEqual(first.counts.counts, {"dropped_saves/reader": 2})
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Saves, in front of a step: what steps before have computed goes to the plugin.
 
 Holds: nothing that was computed on rows that never came is stored, nor rows from before a reset
-under what came after it. A reader of the store stores nothing until the plugin has become the
-writer (the engine that stored has ended); it notes the tokens of requests, which go on then.
+under what came after it. A reader of the store stores nothing until the plugin has become a writer
+(the engine that stored has ended); it notes the tokens of requests, which go on then.
 Threads: the engine's one.
 """
 import ctypes
@@ -47,9 +47,8 @@ class Saving:
         self.suspects = [(left - 1, blocks) for left, blocks in self.suspects if left > 1]
         self.tickets = [t for t in self.tickets if self.conn.poll(t) == abi.PENDING]
         steps = []
-        if self.is_reader and self.conn.stats()["role"] == abi.ROLE_WRITER:
-            self.is_reader = False
-            logger.info("spec_connector: the engine that stored has ended: this one stores now")
+        if metadata.saves:
+            self.follow_role()
         for save in metadata.saves:
             if self.is_reader:
                 self.note(save)
@@ -74,6 +73,17 @@ class Saving:
             self.store(steps[first:first + abi.CALL_MAX])
         for request_id in metadata.ended:
             self.forget(request_id)
+
+    def follow_role(self):
+        """Other processes of the store decide whether this one stores: at any time it may become
+        the writer, and one of many writers that cannot follow the others any more reads."""
+        is_reader = self.conn.role() == abi.ROLE_READER
+        if self.is_reader and not is_reader:
+            logger.info("spec_connector: the engine that stored has ended: this one stores now")
+        elif is_reader and not self.is_reader:
+            logger.warning("spec_connector: this engine loads from the store, and stores nothing "
+                           "from now on: it cannot follow the other processes that store")
+        self.is_reader = is_reader
 
     def refuse(self, request_id, error):
         """Nothing of this request is stored from now on."""

@@ -53,8 +53,8 @@ class Worker:
             raise
         self.rows, self.caches = rows, caches
         if is_reader:
-            logger.warning("spec_connector: another process stores into this store: this engine "
-                           "loads from it, and stores nothing until that process ends")
+            logger.warning("spec_connector: other processes store into this store: this engine "
+                           "loads from it, and stores nothing so far")
         self.saving = Saving(self.conn, rows, self.counts, is_reader)
         self.timing = Timing(self.conn, caches.tensors[0].device, self.counts)
         if is_layered(self.config):
