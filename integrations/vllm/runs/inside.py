@@ -1,6 +1,8 @@
 """What tests do inside an engine's process, by an order `call`; each function's first argument is
 the engine. Scheduler and worker are in this process."""
 import array
+import os
+import signal
 import statistics
 import time
 import types
@@ -133,6 +135,24 @@ def counters(llm):
             told["failed"] += metric.value
     return {**told, **{name: stats[name] for name in ("stored_tokens", "read_bytes",
                                                       "write_bytes")}}
+
+
+def die_storing(llm, passes, seconds):
+    """kill -9 of this process while it stores: its first `passes` are stored, and the next one has
+    been submitted for so many seconds."""
+    _, worker = sides(llm)
+    store, left = worker.saving.store, [passes]
+
+    def count_down(steps):
+        if left[0] == 0:
+            written(llm)
+        store(steps)
+        if left[0] == 0:
+            time.sleep(seconds)
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+
+    worker.saving.store = count_down
 
 
 def idle_us(llm, rounds=2000):

@@ -5,28 +5,35 @@ before, and every answer of A and B has its ids and top 20 logprobs, bit for bit
 
 - Each engine loads what the other one stored. Counters show it: an engine that loads stores none of
   these tokens, and the engine that stored them loads none.
-- Both are asked the same cold prompts at once. Together they write little more than one copy.
-- kill -9 of one engine while it stores. The other one, which is storing too, goes on: it stores,
-  and loads what the killed engine had stored. Then an engine takes the place of the killed one. It
+- Both are asked the same cold prompts at once. Each token is stored once: together they store no
+  more than one engine does. The bytes that they write are printed: if both have written a pass
+  before one of them commits it, that costs bytes, and is no failure.
+- kill -9 of one engine while it stores: it ends itself when its last pass has been submitted, so
+  how fast it runs does not matter. The other one, which is storing too, goes on: it stores, and
+  loads what the killed engine had stored. The pass that was lost is stored when its tokens are
+  computed again, 5 s later at the latest. Then an engine takes the place of the killed one. It
   loads what was stored meanwhile, and what the killed one had stored. --rounds: how often; the
   engine that survived is killed next.
 - At the end spec-ctl verifies every row.
 
---prompts: of each set. Three more sets of as many are stored by an engine that is killed.
+--prompts: of each set. Three more sets of as many are begun by an engine that is killed.
 """
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
 
-from .engines import (WHOLE, Host, asking, differences, prompts_of, rank_of, spec_ctl, verdict,
+from .engines import (STEP, WHOLE, Host, asking, differences, prompts_of, spec_ctl, verdict,
                       words_of)
 
-GROWTHS = 2  # appends to the log until an engine is storing, and until it is killed
-COPIES_MOST = 1.3  # bytes that both engines write at once, relative to those of one
-SECONDS = 300
+PASSES = WHOLE // STEP  # of the first prompt, which are stored when an engine is killed
+MORE_PASSES = 4  # by round; a prompt has at least one, and no engine comes to the last ones
+KILL_SECONDS = (0, 0.001, 0.003, 0.01)  # that the killed engine's last pass has, by round
+INTENT_SECONDS = 6  # others leave a pass to an engine that has begun it for 5 s, also if it is dead
+SECONDS = 600
 CORES = sorted(os.sched_getaffinity(0))
 
 
@@ -36,16 +43,6 @@ def counters(host):
 
 def grown(host, before):
     return {name: value - before[name] for name, value in counters(host).items()}
-
-
-def grows(path, host, times):
-    """Waits until a file has grown so often; returns false if the engine's process ended before."""
-    size, left, end = os.path.getsize(path), times, time.monotonic() + SECONDS
-    while left > 0 and host.process.poll() is None and time.monotonic() < end:
-        time.sleep(0.005)
-        before, size = size, os.path.getsize(path)
-        left -= size > before
-    return left == 0
 
 
 class Several:
@@ -95,13 +92,18 @@ class Several:
 
     def members(self, *hosts):
         """The processes that spec-ctl says store into the directory are the engines'."""
-        rank, = json.loads(spec_ctl("stat", self.folder, "--json"))["ranks"]
-        pids = sorted(json.loads(line)["pid"] for line in rank["members"])
+        wanted, end = sorted(host.process.pid for host in hosts), time.monotonic() + SECONDS
+        while (pids := self.pids()) != wanted and time.monotonic() < end:
+            time.sleep(0.1)
         self.judge(f"spec-ctl names {len(pids)} processes that store, {len(hosts)} engines run",
-                   pids == sorted(host.process.pid for host in hosts))
+                   pids == wanted)
+
+    def pids(self):
+        rank, = json.loads(spec_ctl("stat", self.folder, "--json"))["ranks"]
+        return sorted(json.loads(line)["pid"] for line in rank["members"])
 
     def stores(self, host, other, which):
-        """One engine computes and stores; returns the bytes that it wrote."""
+        """One engine computes and stores; returns its counters."""
         before, others = counters(host), counters(other)
         text, is_same = self.same(which, host.ask(self.prompts[which])["answers"])
         self.settle(which, host, other)
@@ -109,7 +111,7 @@ class Several:
         self.judge(f"{host.name} computes: {text}, {told['stored_tokens']} tokens stored, "
                    f"{others['stored_tokens']} by {other.name}",
                    is_same and told["stored_tokens"] > 0 and others["stored_tokens"] == 0)
-        return told["write_bytes"]
+        return told
 
     def loads(self, host, which, what, other=None):
         """One engine loads every whole block of every prompt, and so stores nothing."""
@@ -139,35 +141,45 @@ class Several:
             self.judge(f"{what}, {host.name}: {text}, {one['loaded']} tokens loaded, "
                        f"{one['stored_tokens']} stored", is_same)
         wrote = sum(one["write_bytes"] for one in told)
-        self.judge(f"{what}: {wrote / 1e6:.2f} MB written, {wrote / one_copy:.2f} times one copy",
-                   wrote <= COPIES_MOST * one_copy)
+        stored = sum(one["stored_tokens"] for one in told)
+        self.judge(f"{what}: {stored} tokens stored, {one_copy['stored_tokens']} are one copy; "
+                   f"{wrote / 1e6:.2f} MB written, {wrote / one_copy['write_bytes']:.2f} times one "
+                   "copy", stored <= one_copy["stored_tokens"])
 
     def kill(self, host, other, i):
         """One engine is killed while it stores, and the other one is storing other prompts."""
-        log = os.path.join(rank_of(self.folder), "log")
-        host.send("ask", **asking(self.prompts[f"killed one's {i}"]))
-        is_storing = grows(log, host, GROWTHS)  # the other engine is not asked anything yet
+        host.call("runs.inside:die_storing", passes=PASSES + i % MORE_PASSES,
+                  seconds=KILL_SECONDS[i % len(KILL_SECONDS)])
         other.send("ask", **asking(self.prompts[f"survivor's {i}"]))
-        is_storing &= grows(log, host, GROWTHS + i)
-        host.kill()
+        host.send("ask", **asking(self.prompts[f"killed one's {i}"]))
+        status = host.process.wait(SECONDS)
+        host.kill()  # what it started
         text, is_same = self.same(f"survivor's {i}", other.reply()["answers"])
         self.settle(f"survivor's {i}", other)
         self.judge(f"{host.name} is killed while it stores, {other.name} goes on: {text}",
-                   is_same and is_storing)
+                   is_same and status == -signal.SIGKILL)
 
     def survives(self, host, dead, i, before):
         """What an engine finds while the other one is dead."""
         self.members(host)
         self.loads(host, before, f"what was stored before {dead.name} was killed")
         self.loads(host, f"survivor's {i}", f"what it stored when {dead.name} was killed")
+        first = self.prompts[f"killed one's {i}"][:1]
+        host.call("runs.inside:settle", prompts=first, count=WHOLE)
+        start = counters(host)
         answers = host.ask(self.prompts[f"killed one's {i}"])["answers"]
         text, is_same = self.same(f"killed one's {i}", answers)
+        stored = grown(host, start)["stored_tokens"]
         found = [answer["external"] for answer in answers]
-        self.settle(f"killed one's {i}", host)
         # the second prompt of a pair shares tokens that this engine has just stored
         self.judge(f"{host.name} is asked what {dead.name} was computing: {text}, "
-                   f"{sum(found[::2])} tokens were stored by {dead.name}",
-                   is_same and found[0] > 0 and found[-2] == 0)
+                   f"{sum(found[::2])} tokens were stored by {dead.name}, it stores {stored}",
+                   is_same and found[0] == WHOLE and found[-2] == 0 and stored > 0)
+        time.sleep(INTENT_SECONDS)
+        text, is_same = self.same(f"killed one's {i}",
+                                  host.ask(self.prompts[f"killed one's {i}"])["answers"])
+        self.settle(f"killed one's {i}", host)
+        self.judge(f"{host.name} is asked again: {text}, everything is stored", is_same)
 
     def again(self, host, other, dead, i, before):
         """What an engine finds that takes the place of the one that was killed."""
