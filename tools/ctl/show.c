@@ -200,6 +200,20 @@ static void bits_line(const struct ctl_rank *rank, const struct ctl_sum *sum)
         printf("  order     %" PRIu64 " tokens stand by what they are worth\n", sum->ordered_rows);
 }
 
+static struct json_object *members_json(const struct ctl_rank *rank)
+{
+    struct json_object *members = json_object_new_array();
+    for (uint32_t i = 0; i < rank->member_count; i++)
+        (void)json_object_array_add(members, json_object_new_string(rank->members[i]));
+    return members;
+}
+
+static void members_lines(const struct ctl_rank *rank)
+{
+    for (uint32_t i = 0; i < rank->member_count; i++)
+        printf("  member    %s\n", rank->members[i]);
+}
+
 static struct json_object *rank_json(const struct ctl_rank *rank, const struct ctl_sum *sum)
 {
     struct json_object *object = json_object_new_object();
@@ -234,10 +248,7 @@ static struct json_object *rank_json(const struct ctl_rank *rank, const struct c
     add(object, "void_pieces", u64(sum->void_pieces));
     add(object, "writer", rank->holder[0] != '\0' ? json_object_new_string(rank->holder) : NULL);
     add(object, "is_followed", json_object_new_boolean(rank->is_followed));
-    struct json_object *members = json_object_new_array();
-    for (uint32_t i = 0; i < rank->member_count; i++)
-        (void)json_object_array_add(members, json_object_new_string(rank->members[i]));
-    add(object, "members", members);
+    add(object, "members", members_json(rank));
     return object;
 }
 
@@ -265,8 +276,7 @@ static void rank_lines(const struct ctl_rank *rank, const struct ctl_sum *sum)
     printf("  writer    %s; %" PRIu64 " segments are claimed; readers: %s\n",
            rank->holder[0] != '\0' ? rank->holder : "none", rank->claimed_count,
            rank->is_followed ? "yes" : "none");
-    for (uint32_t i = 0; i < rank->member_count; i++)
-        printf("  member    %s\n", rank->members[i]);
+    members_lines(rank);
 }
 
 /* Ranks that hold objects by key: as JSON, and as lines unless --json. Returns an exit code. */
@@ -298,14 +308,17 @@ static int stat_objects(const struct ctl_options *options, struct json_object *h
         add(object, "segment_bytes", u64(rank->segment_bytes));
         add(object, "log_bytes", u64(rank->log_bytes));
         add(object, "writer", json_object_new_string(rank->holder));
+        add(object, "members", members_json(rank));
         json_object_array_add(list, object);
-        if (!options->json)
-            printf("rank %" PRIu32 " of %" PRIu32 ": %" PRIu64 " objects by key in %" PRIu64
-                   " domains, %s; segments %s, log %s; writer: %s\n",
-                   rank->rank, rank->rank_count, sum.objects, sum.domains,
-                   ctl_bytes_text(sum.bytes, bytes), ctl_bytes_text(rank->segment_bytes, segments),
-                   ctl_bytes_text(rank->log_bytes, log),
-                   rank->holder[0] != '\0' ? rank->holder : "none");
+        if (options->json)
+            continue;
+        printf("rank %" PRIu32 " of %" PRIu32 ": %" PRIu64 " objects by key in %" PRIu64
+               " domains, %s; segments %s, log %s; writer: %s\n",
+               rank->rank, rank->rank_count, sum.objects, sum.domains,
+               ctl_bytes_text(sum.bytes, bytes), ctl_bytes_text(rank->segment_bytes, segments),
+               ctl_bytes_text(rank->log_bytes, log),
+               rank->holder[0] != '\0' ? rank->holder : "none");
+        members_lines(rank);
     }
     ctl_store_close(&store);
     return code;
@@ -461,9 +474,9 @@ static void dump_record(const struct sc_store_record *record, void *user)
 {
     const struct dump *dump = user;
     static const char *const names[] = {
-        "?",       "namespace", "extent",      "piece", "drop", "epoch", "log", "average",
-        "section", "rows gone", "permutation", "?",     "?",    "?",     "?",   "segment",
-        "limits",  "seal"};
+        "?",   "namespace", "extent",  "piece",     "drop",        "epoch",
+        "log", "average",   "section", "rows gone", "permutation", "?",
+        "?",   "?",         "?",       "segment",   "limits",      "seal"};
     struct json_object *line = json_object_new_object();
     add(line, "rank", u64(dump->rank->rank));
     add(line, "record", u64(dump->rank->record_count + 1));

@@ -5,9 +5,11 @@ usage: test_ctl_objects.py SPEC_CTL MINIMAL_OBJECTS PLUGIN [unittest arguments]
 
 Holds: domains and objects are listed with their keys and sizes; a damaged value is found, named and
 changes the exit code; nothing in a store changes by being looked at."""
+import fcntl
 import glob
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -81,6 +83,21 @@ class CtlObjects(unittest.TestCase):
         self.assertIn("2 objects by key", run("stat", self.path)[1])
         metrics = run("stat", "--format", "prometheus", self.path)[1]
         self.assertIn('spec_connector_objects{store="%s",rank="0"} 2\n' % self.path, metrics)
+
+    def test_stat_names_the_processes_that_have_them_open(self):
+        def members():
+            rank, = json.loads(run("stat", "--json", self.path)[1])["objects"]
+            return rank["members"]
+        self.assertEqual(members(), [])
+        with open(self.path + "/objects-0000-of-0001/members", "r+b") as file:
+            what = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 256, 1, 0)
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, what)
+            file.seek(256)
+            file.write(b'{"pid":7,"host":"h"}\n'.ljust(256, b"\0"))
+            file.flush()
+            self.assertEqual(members(), ['{"pid":7,"host":"h"}'])
+            self.assertIn('  member    {"pid":7', run("stat", self.path)[1])
+        self.assertEqual(members(), [])
 
     def test_every_byte_of_the_log_may_be_wrong(self):
         log, = glob.glob(self.path + "/objects-*/log")
