@@ -1,5 +1,5 @@
 """Tests that every host passes, in the host's own classes: what its storage path stores is loaded
-equal by the next process, or is a miss.
+equal by the next process, and by another that has the store open too, or is a miss.
 
 A driver is a class made with (folder, config={...}, weights=..., is_own=False) that has (config: of
 the store, without its path; is_own: the host's own back end for a disk, for `run load`)
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import numpy as np
@@ -31,6 +32,8 @@ os.environ.setdefault("SPEC_CONNECTOR_LIBRARY",
                       os.path.join(ROOT, "build", "lib", "libspec_connector.so"))
 MIB = 1 << 20
 ANSWER = "answer: "
+FOUND_SECONDS = 60  # until a process finds what another has stored; 0.2 s, unless all is slow
+KILLED_BATCHES = 10  # of 4 values, that a process which is to be killed stores at most
 
 
 def config_of(folder, config):
@@ -122,6 +125,57 @@ def child(make, words):
     elif action == "get":
         answer([driver.found(ids), get(driver, ids)])
         driver.close()
+    elif action == "do as told":
+        for line in sys.stdin:
+            do_as_told(driver, *json.loads(line))
+        driver.close()
+
+
+def do_as_told(driver, action, first, count):
+    ids = range(first, first + count)
+    if action == "put":
+        answer(put(driver, ids))
+    elif action == "get":
+        answer([driver.found(ids), get(driver, ids)])
+    elif action == "put until killed":
+        for at in range(first, first + 4 * KILLED_BATCHES, 4):
+            answer(put(driver, range(at, at + 4)))
+        signal.pause()
+
+
+class Beside:
+    """A process that has the store open, and does what it is told."""
+
+    def __init__(self, store, weights):
+        words = json.dumps(["do as told", store, weights, 0, 0])
+        self.process = subprocess.Popen([sys.executable, sys.argv[0], "--child", words],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def send(self, action, first, count):
+        self.process.stdin.write(json.dumps([action, first, count]) + "\n")
+        self.process.stdin.flush()
+
+    def answers(self):
+        """Its answers, until it ends."""
+        for line in self.process.stdout:
+            if line.startswith(ANSWER):
+                yield json.loads(line[len(ANSWER):])
+
+    def reply(self):
+        for said in self.answers():
+            return said
+        raise AssertionError(f"the process ended: {self.process.wait()}")
+
+    def ask(self, action, first, count):
+        self.send(action, first, count)
+        return self.reply()
+
+    def close(self):
+        """Returns its exit status."""
+        self.process.stdin.close()
+        status = self.process.wait()
+        self.process.stdout.close()
+        return status
 
 
 class StorageCases:
@@ -147,6 +201,24 @@ class StorageCases:
             self.assertEqual(done.returncode, 0)
         lines = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
         return json.loads(lines[-1][len(ANSWER):]) if lines else None
+
+    def beside(self):
+        """Another process over the same store, which ends with the test."""
+        made = Beside(self.store, self.weights)
+
+        def end():
+            made.process.kill()
+            made.close()
+        self.addCleanup(end)
+        return made
+
+    def assert_found(self, process, first, count):
+        """A process finds these values, and loads equal bytes."""
+        end, found = time.monotonic() + FOUND_SECONDS, []
+        while found != [True] * count:
+            self.assertLess(time.monotonic(), end, f"of {first} to {first + count}: {found}")
+            found, values = process.ask("get", first, count)
+        self.assertEqual(values, self.expected(range(first, first + count)))
 
     def expected(self, ids):
         return [digest_of(value_of(i, self.make.value_bytes)) for i in ids]
@@ -177,6 +249,46 @@ class StorageCases:
             found, values = self.in_child("get", ids.start, 100)
             loaded = self.assert_true_or_missed(ids, values)
             self.assertEqual(len(loaded), found.count(True))
+
+    def test_two_processes_find_what_either_has_stored(self):
+        one, other = self.beside(), self.beside()
+        self.assertEqual(one.ask("put", 0, 12), [True] * 12)
+        self.assertEqual(other.ask("put", 12, 12), [True] * 12)
+        for process in (one, other):
+            self.assert_found(process, 0, 24)
+        for process in (one, other):
+            process.send("put", 24, 12)  # the same values at once
+        for process in (one, other):
+            self.assertEqual(process.reply(), [True] * 12)
+        for process in (one, other):
+            self.assert_found(process, 0, 36)
+            self.assertEqual(process.close(), 0)
+        self.assertEqual(self.in_child("get", 0, 36), [[True] * 36, self.expected(range(36))])
+
+    def test_kill_9_of_one_of_two_processes_in_a_store(self):
+        killed, other = self.beside(), self.beside()
+        self.assertEqual(other.ask("put", 0, 4), [True] * 4)
+        for first in (100, 200):
+            killed.send("put until killed", first, 0)
+            for _ in range(2):
+                self.assertEqual(killed.reply(), [True] * 4)
+            other.send("put", first + 50, 8)
+            self.assertEqual(killed.reply(), [True] * 4)
+            killed.process.kill()
+            stored = 12 + 4 * len([*killed.answers()])
+            self.assertEqual(killed.process.wait(), -signal.SIGKILL)
+            self.assertEqual(other.reply(), [True] * 8)
+            self.assert_found(other, first, stored)
+            count = 4 * KILLED_BATCHES
+            found, values = other.ask("get", first, count)
+            self.assertEqual(len(self.assert_true_or_missed(range(first, first + count), values)),
+                             found.count(True))
+            killed = self.beside()  # takes the place of the one that was killed
+            self.assert_found(killed, 0, 4)
+            self.assert_found(killed, first, stored)
+            self.assert_found(killed, first + 50, 8)
+            self.assertEqual(killed.ask("put", first, count), [True] * count)
+            self.assert_found(other, first, count)
 
     def test_one_flipped_byte_fails_that_value_alone(self):
         self.in_child("put", 0, 16)
