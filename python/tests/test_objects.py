@@ -345,8 +345,10 @@ class Opening(Case):
             self.assertEqual(caught.exception.status, abi.E_INVALID)
         self.domain.close()
 
-    def child(self, code):
-        self.store.close()
+    def child(self, code, beside=False):
+        """beside: this process keeps the store open."""
+        if not beside:
+            self.store.close()
         return subprocess.run(
             [sys.executable, "-c", f"import sys; sys.path[:0] = {[HERE, os.path.dirname(HERE)]}\n"
              f"folder = {self.folder.name!r}\nimport os, signal\nfrom test_objects import *\n"
@@ -360,6 +362,27 @@ class Opening(Case):
         self.assertEqual(done.returncode, -signal.SIGKILL)
         self.open()
         self.assert_stored(8)
+
+    def test_another_process_stores_and_removes(self):
+        self.put(8)
+        events = self.domain.events(self.domain.list().sequence)
+        done = self.child("m = Memory(8, fill=lambda i: value_of(8 + i))\n"
+                          "assert domain.exists(keys_of(8))[1] == 8\n"
+                          "assert set(domain.put(keys_of(8, 8), m.addresses, VALUE)) == {1}\n"
+                          "assert domain.remove(keys_of(4)) == bytes([1] * 4)\n"
+                          "os.kill(os.getpid(), signal.SIGKILL)", beside=True)
+        self.assertEqual(done.returncode, -signal.SIGKILL)
+        told, end = {}, time.monotonic() + 60
+        while len(told.get(c.EVENT_REMOVED, ())) < 4 and time.monotonic() < end:
+            for kind, reason, keys in events:
+                told.setdefault(kind, []).extend((reason, key) for key in keys)
+            time.sleep(.01)
+        self.assertFalse(events.missed)
+        self.assertEqual({kind: sorted(keys) for kind, keys in told.items()}, {
+            c.EVENT_STORED: [(0, key) for key in keys_of(8, 8)],
+            c.EVENT_REMOVED: [(c.REMOVED_ELSEWHERE, key) for key in keys_of(4)]})
+        self.assertEqual(self.domain.exists(keys_of(4))[0], bytes(4))
+        self.assert_stored(12, 4)
 
     def test_a_store_that_nobody_closed_ends_with_its_process(self):
         done = self.child("m = Memory(64, fill=value_of)\n"
