@@ -111,8 +111,8 @@ class SpecConnectorStorage(HiCacheStorage):
         if at.is_mla_model and at.tp_size > 1:
             raise ValueError(
                 f"spec_connector: this model's KV is equal on all {at.tp_size} ranks, so SGLang "
-                "stores it on one of them, and the others cannot read that rank's files: only "
-                "tensor parallelism 1 is supported")
+                "stores it on one of them, and each rank has files of its own: only tensor "
+                "parallelism 1 is supported")
         self._weights = hosts.weights_of(self._extra.get("weights"), at.model_name or "",
                                          bool(self._extra.get("weights_full")))
         self._store, self._pools = None, {}
