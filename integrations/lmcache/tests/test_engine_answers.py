@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import engine_answers  # noqa: E402
-from engine_answers import BLOCK, CHUNK, engines  # noqa: E402
+from engine_answers import CHUNK  # noqa: E402
 
 COUNT = 4  # prompts
 
@@ -17,12 +17,16 @@ class EngineAnswers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         folder = cls.enterClassContext(tempfile.TemporaryDirectory())
-        cls.prompts = engines.prompts_of(COUNT, BLOCK)
-        cls.passes = dict(engine_answers.run(folder, cls.prompts))
+        cls.prompts, *others = engine_answers.prompts_of(COUNT)
+        cls.passes = dict(engine_answers.run(folder, cls.prompts, *others))
 
     def test_answers_are_those_of_vllm_alone(self):
         self.assertEqual({name: done.different for name, done in self.passes.items()},
-                         {"cold": [], "restarted": [], "damaged": []})
+                         {name: [] for name in engine_answers.PASSES + engine_answers.BESIDE})
+
+    def test_what_is_loaded_and_stored(self):
+        for name, done in self.passes.items():
+            self.assertTrue(engine_answers.holds(name, done, self.prompts), (name, done))
 
     def test_a_cold_engine_fills_the_store(self):
         counts = self.passes["cold"].counts
