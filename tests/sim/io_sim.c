@@ -449,7 +449,7 @@ static spec_status sim_file_claim(struct sc_io *io, struct sc_io_file *file,
     sc_sim_lock(disk);
     bool is_held = false;
     for (const struct sc_sim_file *at = disk->open_files; at != NULL; at = at->next_open)
-        is_held |= at != own && at->inode == own->inode && at->holds_lock;
+        is_held |= at != own && at->inode == own->inode && (at->holds_lock || at->is_sharing);
     own->holds_lock = own->holds_lock || !is_held;
     sc_sim_unlock(disk);
     return is_held ? sc_fail(reterr, SPEC_E_LOCKED, "%s: another process writes to it", file->path)

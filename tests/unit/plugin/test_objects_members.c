@@ -1,0 +1,584 @@
+/* Several processes over the objects of a rank: what any has stored is found by all, what any has
+ * removed by none; nobody delivers other bytes; their indices and maps of pages are equal once each
+ * has read on, and are those of an open of the disk. Some end at any moment, as if they were
+ * killed.
+ *
+ * Threads: one (the seeded loops of tests/unit/plugin/object_group.h). */
+#include "tests/unit/plugin/object_group.h"
+
+#define DISK      ", \"disk_bytes\": \"40MiB\""
+#define SMALL     ", \"disk_bytes\": \"12MiB\"" /* eviction begins early */
+#define HISTORIES 24u
+#define STEPS     150u
+
+/* ---- Races ----------------------------------------------------------------------------------- */
+
+/* What happens after one member has read on, and before it appends. */
+static struct {
+    struct group *group;
+    void (*act)(struct group *group, uint32_t member); /* of another one, than this one */
+    struct sc_store_turn_calls calls;
+    spec_status (*read_on)(struct sc_store *store, struct spec_error *reterr);
+    bool runs;
+} race;
+
+static spec_status racing_read_on(struct sc_store *store, struct spec_error *reterr)
+{
+    spec_status status = race.read_on(store, reterr);
+    if (race.act == NULL || race.runs)
+        return status;
+    race.runs = true;
+    puts_note(race.group);
+    for (uint32_t i = 0; i < GROUP_MEMBERS; i++)
+        if (race.group->members[i].store != NULL && race.group->members[i].store->store == store)
+            race.act(race.group, i);
+    race.runs = false;
+    return status;
+}
+
+static void race_join(struct group *group, uint32_t member)
+{
+    struct sc_store *store = group->members[member].store->store;
+    race.group = group;
+    if (store->turn_calls != &race.calls && store->turn_calls->read_on != racing_read_on) {
+        race.calls = *store->turn_calls;
+        race.read_on = race.calls.read_on;
+        race.calls.read_on = racing_read_on;
+    }
+    store->turn_calls = &race.calls;
+}
+
+static struct group *racing_group(const char *extra, uint64_t seed)
+{
+    struct group *group = group_new(extra, seed);
+    for (uint32_t i = 0; i < GROUP_MEMBERS; i++)
+        race_join(group, i);
+    return group;
+}
+
+/* ---- Found and removed ----------------------------------------------------------------------- */
+
+static void all_find_what_any_has_stored(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 1);
+    for (uint32_t i = 0; i < GROUP_KEYS; i++)
+        put_done(group, i % GROUP_MEMBERS, i % 2, i);
+    all_agree(group);
+    for (uint32_t i = 0; i < GROUP_KEYS; i++)
+        for (uint32_t member = 0; member < GROUP_MEMBERS; member++)
+            assert_int_equal(get(group, member, i % 2, i), SPEC_KEY_DONE);
+    for (uint32_t i = 0; i < GROUP_KEYS; i++)
+        assert_int_equal(put(group, (i + 1) % GROUP_MEMBERS, i % 2, i), SPEC_KEY_STORED);
+    for (uint32_t i = 0; i < GROUP_KEYS; i += 2)
+        assert_int_equal(remove_key(group, (i + 3) % GROUP_MEMBERS, i % 2, i), SPEC_KEY_DONE);
+    clear(group, 2, 1);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+/* Both have written the value, and neither knows of the other. */
+static void one_of_two_puts_of_a_key_is_stored(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 2);
+    for (uint32_t i = 0; i < 8; i++) {
+        struct work *one = put_submit(group, 0, 0, i), *other = put_submit(group, 1, 0, i);
+        struct work *follower = put_submit(group, 1, 0, i);
+        put_write(group, one);
+        put_write(group, other);
+        assert_true(is_pending(one) && is_pending(other) && is_pending(follower));
+        step_to_end(group, i % 2 == 0 ? one : other);
+        int32_t first = work_end(group, one), second = work_end(group, other);
+        assert_int_equal(first, i % 2 == 0 ? SPEC_KEY_DONE : SPEC_KEY_STORED);
+        assert_int_equal(second, i % 2 == 0 ? SPEC_KEY_STORED : SPEC_KEY_DONE);
+        assert_int_equal(work_end(group, follower), SPEC_KEY_STORED);
+        all_agree(group);
+        for (uint32_t member = 0; member < GROUP_MEMBERS; member++)
+            assert_int_equal(get(group, member, 0, i), SPEC_KEY_DONE);
+    }
+    an_open_agrees(group);
+    group_free(group);
+}
+
+/* The same while one of them has read on and is about to append. */
+static struct work *race_work;
+
+static void other_commits(struct group *group, uint32_t member)
+{
+    if (race_work == NULL || race_work->member == member)
+        return;
+    step_to_end(group, race_work);
+}
+
+static void a_put_that_loses_the_race_is_stored_once(void **state)
+{
+    (void)state;
+    struct group *group = racing_group(DISK, 3);
+    struct work *one = put_submit(group, 0, 0, 1), *more = put_submit(group, 0, 1, 5);
+    race_work = put_submit(group, 1, 0, 1);
+    put_write(group, race_work);
+    put_write(group, one);
+    race.act = other_commits;
+    assert_int_equal(work_end(group, one), SPEC_KEY_STORED);
+    race.act = NULL;
+    assert_int_equal(work_end(group, race_work), SPEC_KEY_DONE);
+    race_work = NULL;
+    assert_int_equal(work_end(group, more), SPEC_KEY_DONE);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+static void domains_have_one_number_each(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 4);
+    spec_domain domains[GROUP_MEMBERS][6];
+    for (uint32_t i = 0; i < 6; i++)
+        for (uint32_t member = 0; member < GROUP_MEMBERS; member++) {
+            struct member *own = &group->members[(member + i) % GROUP_MEMBERS];
+            char name[16];
+            (void)snprintf(name, sizeof(name), "another %u", i);
+            const struct spec_domain_params params = {.struct_size = sizeof(params),
+                                                      .identity = {name, strlen(name)}};
+            assert_int_equal(group->api->domain_open(own->store, &params,
+                                                     &domains[(member + i) % GROUP_MEMBERS][i],
+                                                     NULL),
+                             SPEC_OK);
+        }
+    follow_all(group);
+    for (uint32_t i = 0; i < 6; i++)
+        for (uint32_t member = 1; member < GROUP_MEMBERS; member++)
+            assert_int_equal(
+                sc_objects_domain(group->members[member].store, domains[member][i])->log_id,
+                sc_objects_domain(group->members[0].store, domains[0][i])->log_id);
+    group_free(group);
+}
+
+/* ---- Gets beside removals -------------------------------------------------------------------- */
+
+/* Steps a member until a put of it has taken pages, or ended. */
+static void reuse(struct group *group, uint32_t member, uint32_t domain)
+{
+    for (uint32_t i = 8; i < GROUP_KEYS; i++)
+        put_done(group, member, domain, i);
+}
+
+/* What was removed, and its pages used again, is absent: whoever reads it did not know. */
+static void what_another_has_removed_is_absent(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 5);
+    for (uint32_t i = 0; i < 8; i++)
+        put_done(group, 1, 0, i);
+    follow(group, 0);
+    clear(group, 1, 0); /* member 0 has not read on */
+    for (uint32_t i = 8; i < GROUP_KEYS; i++) {
+        struct work *work = put_submit(group, 1, 1, i);
+        step_to_end(group, work);
+        assert_int_equal(work_end(group, work), SPEC_KEY_DONE);
+    }
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_int_not_equal(found(group, 0, 0, i), 0);
+        struct work *work = get_submit(group, 0, 0, i);
+        step_to_end(group, work);
+        assert_int_equal(work_end(group, work), SPEC_KEY_ABSENT);
+    }
+    struct spec_object_stats stats = {.struct_size = sizeof(stats)};
+    assert_int_equal(group->api->stats(group->members[0].store, 0, &stats, NULL), SPEC_OK);
+    assert_int_equal(stats.damaged_objects, 0);
+    all_agree(group);
+    group_free(group);
+}
+
+/* A get is under way while others remove the value and use its pages. */
+static void a_get_beside_a_removal_is_right_or_absent(void **state)
+{
+    (void)state;
+    uint32_t absent = 0, delivered = 0;
+    for (uint32_t n = 0; n < 60; n++) {
+        struct group *group = group_new(SMALL, n);
+        uint32_t remover = n % 3; /* 0: the reader itself */
+        for (uint32_t i = 0; i < 8; i++)
+            put_done(group, 1, 0, i);
+        follow_all(group);
+        struct work *works[8];
+        for (uint32_t i = 0; i < 8; i++)
+            works[i] = get_submit(group, 0, 0, i);
+        for (uint32_t i = 0; i < n / 3; i++)
+            step(group, 0);
+        for (uint32_t i = 0; i < 8; i++)
+            (void)remove_key(group, remover, 0, i);
+        reuse(group, 1, 1);
+        for (uint32_t i = 0; i < 8; i++) {
+            int32_t status = work_end(group, works[i]);
+            assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_ABSENT);
+            delivered += status == SPEC_KEY_DONE;
+            absent += status == SPEC_KEY_ABSENT;
+        }
+        all_agree(group);
+        group_free(group);
+    }
+    print_message("%u delivered, %u absent\n", delivered, absent);
+    assert_true(delivered > 0);
+}
+
+/* ---- Removals without a record --------------------------------------------------------------- */
+
+/* A removal cannot be recorded; another member removes the key, too; and a get of it ends then. The
+ * entry must not be used for another key while its removal still waits: that would remove the other
+ * key. */
+static void a_removal_that_waits_names_no_other_object(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 6);
+    struct member *own = &group->members[0];
+    const uint8_t key = 3;
+    const struct spec_keys keys = {
+        .struct_size = sizeof(keys), .count = 1, .data = &key, .key_bytes = 1};
+    put_done(group, 0, 0, 3);
+    follow_all(group);
+    struct work *work = get_submit(group, 0, 0, 3);
+    sc_io_sim_fault_scope(group->disk, "/log");
+    sc_io_sim_fault_ppm(group->disk, SC_SIM_WRITE_EIO, 1000000);
+    assert_int_equal(group->api->remove(own->store, own->domains[0], &keys, 0, NULL, NULL),
+                     SPEC_E_IO);
+    sc_io_sim_fault_ppm(group->disk, SC_SIM_WRITE_EIO, 0);
+    assert_int_equal(remove_key(group, 1, 0, 3), SPEC_KEY_DONE);
+    assert_int_not_equal(own->store->unrecorded, 0);
+    follow(group, 0);
+    while (is_pending(work) && own->store->unrecorded != 0) /* the get ends before the next tick */
+        step(group, 0);
+    int32_t status = work_end(group, work);
+    assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_ABSENT);
+    for (uint32_t i = 8; i < GROUP_KEYS; i++)
+        put_done(group, 0, 1, i);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+/* A checkpoint is written while the record of a removal is missing, and its process ends. Either
+ * all find the object, or none does. */
+static void a_checkpoint_takes_nothing_from_one_alone(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 7);
+    struct member *own = &group->members[0];
+    for (uint32_t i = 0; i < 8; i++)
+        put_done(group, 1, 0, i);
+    follow_all(group);
+    pthread_mutex_lock(&own->store->lock); /* as remove does, before it appends */
+    uint32_t id = entry_of(group, 0, 0, 3);
+    sc_key_table_expel(&own->store->table, id);
+    sc_catalog_leave(own->store, id, SPEC_REMOVED_DELETED, true);
+    pthread_mutex_unlock(&own->store->lock);
+    checkpoint(group, 0);
+    member_kill(group, 0);
+    member_open(group, 0);
+    follow_all(group);
+    group->twins[0][3].life = found(group, 1, 0, 3);
+    all_agree(group);
+    for (uint32_t i = 8; i < GROUP_KEYS; i++)
+        put_done(group, i % GROUP_MEMBERS, 0, i);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+static uint32_t race_reads;
+
+/* A thread has begun to remove key 3, and waits for the turn. */
+static void a_thread_removes(struct group *group, uint32_t member)
+{
+    struct member *own = &group->members[0];
+    if (member != 0 || ++race_reads != 2) /* the first is of earlier removals' records */
+        return;
+    pthread_mutex_lock(&own->store->lock);
+    uint32_t id = entry_of(group, 0, 0, 3);
+    sc_key_table_expel(&own->store->table, id);
+    sc_catalog_leave(own->store, id, SPEC_REMOVED_DELETED, true);
+    pthread_mutex_unlock(&own->store->lock);
+}
+
+/* A key is removed by a thread of a member while another thread clears its domain: the clear is the
+ * record of both, and its pages are anybody's from there on. */
+static void a_clear_frees_what_waits_for_its_record(void **state)
+{
+    (void)state;
+    struct group *group = racing_group(SMALL, 8);
+    struct member *own = &group->members[0];
+    for (uint32_t i = 0; i < 8; i++)
+        put_done(group, 1, 0, i);
+    follow_all(group);
+    race_reads = 0;
+    race.act = a_thread_removes;
+    clear(group, 0, 0);
+    race.act = NULL;
+    assert_int_equal(race_reads, 2);
+    follow(group, 1);
+    for (uint32_t i = 8; i < GROUP_KEYS; i++) {
+        struct work *work = put_submit(group, 1, 1, i);
+        step_to_end(group, work);
+        assert_int_equal(work_end(group, work), SPEC_KEY_DONE);
+    }
+    assert_int_equal(sc_objects_record_removals(own->store, NULL), SPEC_OK);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+/* ---- Ends ------------------------------------------------------------------------------------ */
+
+static void what_a_killed_member_has_stored_is_found(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 40; n++) {
+        struct group *group = group_new(DISK, n);
+        for (uint32_t i = 0; i < 6; i++)
+            put_done(group, i % 2, 0, i);
+        struct work *work = put_submit(group, 0, 0, 7);
+        for (uint32_t i = 0; i < n; i++)
+            step(group, 0);
+        bool was_pending = is_pending(work);
+        member_kill(group, 0);
+        follow_all(group);
+        if (was_pending)
+            group->twins[0][7].life = found(group, 1, 0, 7);
+        all_agree(group);
+        for (uint32_t i = 8; i < 16; i++)
+            put_done(group, 1 + i % 3, 0, i);
+        an_open_agrees(group);
+        member_open(group, 0);
+        all_agree(group);
+        group_free(group);
+    }
+}
+
+/* Two members open what is left of a disk: each value is right, or missed, and they store. */
+static void left_is_right(struct group *group, uint32_t *kept, uint32_t *missed)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        member_open(group, i);
+    for (uint32_t i = 0; i < GROUP_KEYS; i++)
+        for (uint32_t member = 0; member < 2; member++) {
+            int32_t status = get(group, member, i % 2, i);
+            *kept += status == SPEC_KEY_DONE;
+            *missed += status != SPEC_KEY_DONE;
+            assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_ABSENT ||
+                        status == SPEC_E_CORRUPT);
+        }
+    for (uint32_t i = 0; i < GROUP_KEYS; i++) {
+        int32_t status = put(group, i % 2, i % 2, i);
+        assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_STORED);
+        assert_int_equal(get(group, 1 - i % 2, i % 2, i), SPEC_KEY_ABSENT);
+    }
+}
+
+static void after_a_power_cut_values_are_right_or_missed(void **state)
+{
+    (void)state;
+    uint32_t kept = 0, missed = 0;
+    for (uint32_t n = 0; n < 30; n++) {
+        struct group *group = group_new(DISK, 100 + n);
+        struct sc_io_sim_disk *disk = NULL;
+        for (uint32_t i = 0; i < GROUP_KEYS; i++) {
+            put_done(group, i % GROUP_MEMBERS, i % 2, i);
+            if (i == n % 20)
+                checkpoint(group, 0);
+            if (i % 5 == 4)
+                (void)remove_key(group, (i + 1) % GROUP_MEMBERS, i % 2, i - 1);
+        }
+        assert_int_equal(sc_io_sim_disk_fork(group->disk, sc_io_sim_disk_events(group->disk), n,
+                                             &disk, NULL),
+                         SPEC_OK);
+        struct group *after = group_on(group, disk);
+        left_is_right(after, &kept, &missed);
+        group_free(after);
+        group_free(group);
+    }
+    print_message("%u kept, %u missed\n", kept, missed);
+    assert_true(kept > 0 && missed > 0);
+}
+
+/* A member whose index is full stores no more, and finds and delivers what it has; its close leaves
+ * the others' objects in the log. */
+static void a_full_index_ends_the_storing_of_one(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 9);
+    for (uint32_t i = 0; i < 8; i++)
+        put_done(group, i % GROUP_MEMBERS, 0, i);
+    follow_all(group);
+    spec_objects *full = group->members[0].store;
+    full->table.bytes_max = full->table.used_bytes;
+    for (uint32_t i = 8; i < 16; i++)
+        put_done(group, 1 + i % 3, 0, i);
+    follow(group, 0);
+    assert_false(sc_store_stores(full->store));
+    for (uint32_t i = 0; i < 16; i++) {
+        uint32_t life = found(group, 0, 0, i);
+        assert_true(life == 0 ? i >= 8 : life == group->twins[0][i].life);
+        assert_int_equal(get(group, 0, 0, i), life == 0 ? SPEC_KEY_ABSENT : SPEC_KEY_DONE);
+    }
+    assert_int_equal(put(group, 0, 0, 20), SPEC_E_NO_SPACE);
+    assert_int_equal(remove_key(group, 1, 0, 2), SPEC_KEY_DONE);
+    follow(group, 0);
+    assert_int_equal(found(group, 0, 0, 2), 0);
+    for (uint32_t i = 1; i < GROUP_MEMBERS; i++)
+        member_close(group, i);
+    member_close(group, 0); /* the last, and it lacks some */
+    member_open(group, 1);
+    all_agree(group);
+    an_open_agrees(group);
+    group_free(group);
+}
+
+/* ---- Anything, in any order ------------------------------------------------------------------ */
+
+static uint64_t race_random;
+
+/* Another member does something that is short, and needs no device. */
+static void another_acts(struct group *group, uint32_t member)
+{
+    uint32_t other = (uint32_t)draw(&race_random, GROUP_MEMBERS);
+    if (other == member || group->members[other].store == NULL || draw(&race_random, 4) != 0)
+        return;
+    uint64_t what = draw(&race_random, 20);
+    uint32_t domain = (uint32_t)draw(&race_random, GROUP_DOMAINS);
+    uint32_t number = (uint32_t)draw(&race_random, GROUP_KEYS);
+    if (what < 8) {
+        (void)remove_key(group, other, domain, number);
+    } else if (what < 10) {
+        checkpoint(group, other);
+    } else if (what < 11) {
+        clear(group, other, domain);
+    } else if (what < 13) {
+        follow(group, other);
+    } else {
+        const spec_objects *store = group->members[other].store;
+        for (uint32_t i = 0; i < 100 && store->commits != NULL; i++)
+            step(group, other);
+    }
+}
+
+/* A get must find what nobody removed since it was submitted. */
+static void one_ends(struct group *group, struct work *work)
+{
+    const struct twin *twin = &group->twins[work->domain][work->number];
+    bool is_put = work->is_put;
+    uint32_t life = work->life;
+    int32_t status = work_end(group, work);
+    events_read(group);
+    if (is_put)
+        assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_STORED ||
+                    status == SPEC_E_DROPPED);
+    else if (life != 0 && twin->life == life)
+        assert_int_equal(status, SPEC_KEY_DONE);
+    else
+        assert_true(status == SPEC_KEY_DONE || status == SPEC_KEY_ABSENT);
+}
+
+static void all_end(struct group *group)
+{
+    while (group->works != NULL)
+        one_ends(group, group->works);
+}
+
+static void replace(struct group *group, uint32_t member, bool dies)
+{
+    race.act = NULL;
+    for (struct work *work = group->works, *next; work != NULL; work = next) {
+        next = work->next;
+        if (work->member != member) /* they have the device */
+            one_ends(group, work);
+    }
+    if (dies)
+        member_kill(group, member);
+    else
+        member_close(group, member);
+    member_open(group, member);
+    race_join(group, member);
+}
+
+static void act(struct group *group, uint64_t *random)
+{
+    uint32_t member = (uint32_t)draw(random, GROUP_MEMBERS);
+    uint32_t domain = (uint32_t)draw(random, GROUP_DOMAINS);
+    uint32_t number = (uint32_t)draw(random, GROUP_KEYS);
+    uint64_t what = draw(random, 100);
+    race.act = another_acts;
+    if (what < 35)
+        (void)put_submit(group, member, domain, number);
+    else if (what < 50)
+        (void)get_submit(group, member, domain, number);
+    else if (what < 65 && group->works != NULL)
+        one_ends(group, group->works);
+    else if (what < 76)
+        (void)remove_key(group, member, domain, number);
+    else if (what < 78)
+        clear(group, member, domain);
+    else if (what < 82)
+        checkpoint(group, member);
+    else if (what < 86)
+        replace(group, member, what < 84);
+    else
+        for (uint32_t i = 0; i < what; i++)
+            step(group, member);
+    race.act = NULL;
+}
+
+static void histories(const char *extra, uint64_t first)
+{
+    for (uint64_t seed = first; seed < first + HISTORIES; seed++) {
+        struct group *group = racing_group(extra, seed);
+        uint64_t random = seed;
+        race_random = seed + 1000;
+        for (uint32_t i = 0; i < STEPS; i++) {
+            act(group, &random);
+            if (i % 15 == 14) {
+                all_end(group);
+                all_agree(group);
+            }
+        }
+        all_end(group);
+        all_agree(group);
+        an_open_agrees(group);
+        group_free(group);
+    }
+}
+
+static void histories_are_the_same_for_all(void **state)
+{
+    (void)state;
+    histories(DISK, 1);
+}
+
+static void histories_of_a_full_disk_are_the_same_for_all(void **state)
+{
+    (void)state;
+    histories(SMALL, 500);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_find_what_any_has_stored),
+        cmocka_unit_test(one_of_two_puts_of_a_key_is_stored),
+        cmocka_unit_test(a_put_that_loses_the_race_is_stored_once),
+        cmocka_unit_test(domains_have_one_number_each),
+        cmocka_unit_test(what_another_has_removed_is_absent),
+        cmocka_unit_test(a_get_beside_a_removal_is_right_or_absent),
+        cmocka_unit_test(a_removal_that_waits_names_no_other_object),
+        cmocka_unit_test(a_checkpoint_takes_nothing_from_one_alone),
+        cmocka_unit_test(a_clear_frees_what_waits_for_its_record),
+        cmocka_unit_test(what_a_killed_member_has_stored_is_found),
+        cmocka_unit_test(after_a_power_cut_values_are_right_or_missed),
+        cmocka_unit_test(a_full_index_ends_the_storing_of_one),
+        cmocka_unit_test(histories_are_the_same_for_all),
+        cmocka_unit_test(histories_of_a_full_disk_are_the_same_for_all),
+    };
+    return cmocka_run_group_tests_name("plugin objects members", tests, NULL, NULL);
+}
