@@ -168,8 +168,7 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
         sc_objects_event_add(objects, object->domain, id, SPEC_EVENT_REMOVED, reason);
         return;
     }
-    object->heap_next = objects->unrecorded;
-    objects->unrecorded = id;
+    sc_objects_removal_add(objects, id);
     if (reason == SPEC_REMOVED_EVICTED) {
         SC_OBJECT_COUNT(objects, domain, evicted_objects, 1);
         SC_OBJECT_COUNT(objects, domain, evicted_bytes, object->bytes);
@@ -213,7 +212,7 @@ void sc_catalog_settle(spec_objects *objects, uint32_t id)
     if (objects->shares &&
         objects->alone_count == 0) /* whoever has the segment may use them by now */
         pages_give(objects, object);
-    if (object->pins > 0)
+    if (object->pins > 0 || object->is_listed)
         return;
     sc_catalog_parts_free(objects, object);
     *object = (struct sc_object){0};

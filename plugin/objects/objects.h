@@ -71,7 +71,7 @@ struct sc_object {
     bool is_leaving, is_recorded; /* not found any more; its removal is logged, or needs none */
     bool has_pages;               /* its parts' pages are its own */
     bool is_placed;               /* and their segments must stay ours (sc_store_object_placed) */
-    uint8_t reserved;
+    bool is_listed;               /* among the unrecorded, or in a record that is being appended */
     struct sc_object_transfer *put;     /* while PENDING: the put that brings its data */
     struct sc_store_object_part *parts; /* `first`, or allocated */
     struct sc_store_object_part first[SC_OBJECT_PARTS_IN];
@@ -371,6 +371,10 @@ void sc_objects_alone_end(spec_objects *objects);
 
 /* Appends unlogged removals, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
+/* The same, but does not rewrite a log that cannot be appended. */
+spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr);
+/* `lock` held. Queues an object that has left for the next record. */
+void sc_objects_removal_add(spec_objects *objects, uint32_t id);
 /* Evicts objects of at least `pages` pages, or only appends removals if some are not logged.
  * Returns about how many objects have freed their pages. */
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,

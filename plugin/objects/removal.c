@@ -19,6 +19,14 @@ struct removals {
     uint32_t count;
 };
 
+void sc_objects_removal_add(spec_objects *objects, uint32_t id)
+{
+    struct sc_object *object = sc_object_of(objects, id);
+    object->heap_next = objects->unrecorded;
+    object->is_listed = true; /* its number stays its own, whatever else ends meanwhile */
+    objects->unrecorded = id;
+}
+
 /* `lock` held. */
 static void removals_take(spec_objects *objects, struct removals *removals)
 {
@@ -29,6 +37,7 @@ static void removals_take(spec_objects *objects, struct removals *removals)
         objects->unrecorded = object->heap_next;
         object->heap_next = 0;
         if (object->is_recorded) { /* another process removed it, too */
+            object->is_listed = false;
             sc_catalog_settle(objects, id);
             continue;
         }
@@ -44,15 +53,15 @@ static void removals_end(spec_objects *objects, const struct removals *removals,
         struct sc_object *object = sc_object_of(objects, removals->ids[i]);
         if (is_recorded) {
             object->is_recorded = true;
+            object->is_listed = false;
             sc_catalog_settle(objects, removals->ids[i]);
         } else {
-            object->heap_next = objects->unrecorded;
-            objects->unrecorded = removals->ids[i];
+            sc_objects_removal_add(objects, removals->ids[i]);
         }
     }
 }
 
-static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
+spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr)
 {
     struct removals removals;
     spec_status status = SPEC_OK;
@@ -78,14 +87,14 @@ static spec_status record_all(spec_objects *objects, struct spec_error *reterr)
 
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr)
 {
-    spec_status status = record_all(objects, reterr);
+    spec_status status = sc_objects_append_removals(objects, reterr);
     if (status == SPEC_OK)
         return SPEC_OK;
     pthread_mutex_lock(&objects->lock);
     bool may_try = sc_exec_now_ns(objects->exec) >= objects->checkpoint_ns;
     pthread_mutex_unlock(&objects->lock);
     if (may_try && sc_objects_checkpoint(objects, false, reterr) == SPEC_OK)
-        status = record_all(objects, reterr);
+        status = sc_objects_append_removals(objects, reterr);
     return status;
 }
 
