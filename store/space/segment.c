@@ -437,10 +437,35 @@ uint64_t sc_store_segment_find(const struct sc_store *store, uint32_t number)
     return store->disk.segment_max;
 }
 
-void sc_store_segments_trim(struct sc_store *store)
+/* Removes the file of a free segment. */
+static void segment_remove(struct sc_store *store, uint64_t index)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
+    struct sc_store_segment *segment = &store->disk.segments[index];
+    sc_store_segment_path(store, segment->number, path);
+    if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
+        return;
+    sc_io_file_close(store->io, segment->file);
+    store->disk.segment_bytes -= segment->bytes;
+    if (store->disk.space.segments[index].page_count > 0)
+        sc_store_space_remove(&store->disk.space, index);
+    *segment = (struct sc_store_segment){0};
+}
+
+/* Whoever made them died, or the power went, before they had any space. A log cannot tell of them;
+ * so members would give their numbers again. */
+static void empty_remove(struct sc_store *store)
+{
+    for (uint64_t i = 0; i < store->disk.segment_count; i++)
+        if (store->disk.segments[i].state == SC_STORE_SEGMENT_READY &&
+            store->disk.segments[i].bytes == 0)
+            segment_remove(store, i);
+}
+
+void sc_store_segments_trim(struct sc_store *store)
+{
     surplus_remove(store);
+    empty_remove(store);
     for (uint64_t i = store->disk.segment_count; i-- > 0;) {
         struct sc_store_segment *segment = &store->disk.segments[i];
         struct sc_store_space_segment *map = &store->disk.space.segments[i];
@@ -448,14 +473,7 @@ void sc_store_segments_trim(struct sc_store *store)
             return;
         if (segment->state != SC_STORE_SEGMENT_READY || map->free_pages != map->page_count)
             continue;
-        sc_store_segment_path(store, segment->number, path);
-        if (sc_io_unlink(store->io, path, NULL) != SPEC_OK)
-            continue;
-        sc_io_file_close(store->io, segment->file);
-        store->disk.segment_bytes -= segment->bytes;
-        if (map->page_count > 0)
-            sc_store_space_remove(&store->disk.space, i);
-        *segment = (struct sc_store_segment){0};
+        segment_remove(store, i);
     }
 }
 
