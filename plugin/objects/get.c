@@ -3,7 +3,8 @@
  *   queue -> loader: reads into the host's memory -> verify: tag -> DONE
  *                                                  -> CORRUPT, IO: the object is removed
  *
- * A pinned object's pages are not reused; a status is DONE only after the tag matched.
+ * A pinned object's pages are not reused by this process alone; beside others they may be (objects.h).
+ * A status is DONE only after the tag matched.
  * Threads: per function. Tests: conformance/objects */
 #include "plugin/objects/objects.h"
 
@@ -55,6 +56,10 @@ static void verify_step(struct sc_task *task)
     bool again = status == SPEC_OK && atomic_load(&transfer->wants_bounce);
     if (status == SPEC_OK && !again && !tag_fits(objects, transfer))
         status = SPEC_E_CORRUPT;
+    if (status != SPEC_OK) { /* another process may have removed it, which is read now */
+        sc_store_turn_begin(objects->store);
+        sc_store_turn_end(objects->store);
+    }
     pthread_mutex_lock(&objects->lock);
     sc_objects_run_end(objects, transfer);
     if (again) {
