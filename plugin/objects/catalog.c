@@ -243,7 +243,7 @@ void sc_catalog_removed(spec_objects *objects, uint32_t id)
         sc_catalog_settle(objects, id);
     } else if (object->is_leaving && object->put == NULL) {
         object->is_recorded = true; /* its removal here waits for a record, and frees the rest */
-        pages_give(objects, object);
+        sc_catalog_settle(objects, id);
     }
 }
 

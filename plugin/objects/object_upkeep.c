@@ -8,6 +8,10 @@
  *
  * Pages reused since the beginning have objects of the new round. These are not written but copied
  * with the log's end, after the removals of the previous owners.
+ *
+ * Other processes go on in the new log with what they know. So what is left out, because it was
+ * removed here, has a record in the old log before that ends: should this process be killed, they
+ * would keep it, and whoever joins would not know of it.
  * Threads: one at a time, under checkpoint_lock; `lock` for 64 objects at a time.
  * Tests: tests/unit/plugin/test_objects.c, conformance/objects */
 #include "plugin/objects/objects.h"
@@ -160,6 +164,8 @@ static spec_status checkpoint_run(spec_objects *objects, struct dump *dump, bool
         uint32_t some = left < SC_STORE_OBJECT_BATCH ? (uint32_t)left : SC_STORE_OBJECT_BATCH;
         status = objects_dump(objects, dump, *ret_copy, &dump->uses[i], some, reterr);
     }
+    if (status == SPEC_OK && objects->is_open && objects->shares)
+        (void)sc_objects_append_removals(objects, NULL);
     return status == SPEC_OK ? sc_store_objects_copy_end(*ret_copy, erases, reterr) : status;
 }
 

@@ -325,7 +325,7 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* Removes a LEAVING entry from the search. was_live: counts it; writes an event by reason
  * (SPEC_REMOVED_*); queues its removal record. CLEARED: the caller logs, counts and reports. */
 #define SC_CATALOG_CLEARED UINT32_MAX
-/* A record of another process removed it. */
+/* A record removed it: another process's, or a clear. */
 void sc_catalog_removed(spec_objects *objects, uint32_t id);
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* Frees entry, pages and memory if nothing needs them. */

@@ -196,6 +196,8 @@ static void domain_empty(spec_objects *objects, struct sc_object_domain *domain,
             sc_catalog_settle(objects, id);
             if (is_recorded)
                 SC_OBJECT_COUNT(objects, domain, deleted_objects, 1);
+        } else if (is_its && state == SC_KEY_LEAVING && is_recorded && objects->shares) {
+            sc_catalog_removed(objects, id); /* for others the clear is its removal */
         }
         if (id % SC_KEY_SLAB == 0) { /* lets others take the lock */
             pthread_mutex_unlock(&objects->lock);
