@@ -283,7 +283,7 @@ static enum feed room_take(spec_objects *objects, struct sc_object_transfer *tra
     struct sc_object_domain *domain = transfer->job->domain;
     uint64_t pages = sc_object_pages(transfer->bytes);
     uint32_t part_count;
-    if (pages > domain->pages_max || !sc_store_stores(objects->store)) {
+    if (pages > domain->pages_max) {
         sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
         return FEED_NEXT;
     }
@@ -368,6 +368,10 @@ static enum feed feeder_next(spec_objects *objects, struct need *need)
     }
     need->domain = transfer->job->domain;
     need->pages = sc_object_pages(transfer->bytes);
+    if (!sc_store_stores(objects->store)) {
+        sc_objects_put_give_up(objects, transfer, SPEC_E_NO_SPACE);
+        return FEED_NEXT;
+    }
     if (transfer->entry == 0) { /* the index had no space */
         sc_objects_queue_remove(queue, transfer);
         bool has_room = entry_take(objects, transfer);
