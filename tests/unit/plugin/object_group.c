@@ -63,6 +63,14 @@ static void host_free(void *block, uint64_t bytes, void *user)
     atomic_fetch_sub(&group->live_blocks, 1);
 }
 
+/* What members say, with SC_GROUP_SAYS in the environment. */
+static void on_line(int32_t level, const char *line, void *user)
+{
+    (void)user;
+    if (getenv("SC_GROUP_SAYS") != NULL)
+        fprintf(stderr, "%d %s\n", (int)level, line);
+}
+
 spec_status member_try_open(struct group *group, uint32_t at)
 {
     static const char *const NAMES[GROUP_DOMAINS] = {"domain a", "domain b"};
@@ -71,7 +79,7 @@ spec_status member_try_open(struct group *group, uint32_t at)
     const struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = host_alloc, .free = host_free, .user = group};
     const struct spec_objects_params params = {
-        .struct_size = sizeof(params), .config = config, .alloc = &alloc, .rank_count = 1};
+        .struct_size = sizeof(params), .config = config, .alloc = &alloc, .rank_count = 1, .log = on_line, .log_level_max = SPEC_LOG_DEBUG};
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim/store\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": "
                    "\"16MiB\", \"io\": {\"backend\": \"pread\", \"op_bytes\": \"64KiB\"}, "
