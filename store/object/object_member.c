@@ -67,6 +67,7 @@ spec_status sc_store_object_joined(struct sc_store *store, struct spec_error *re
         status = sc_fail(reterr, SPEC_E_LOCKED, "%s: its log is one writer's", store->dir);
     if (status != SPEC_OK)
         return status;
+    sc_store_object_head_make(store);
     sc_store_write_budget_take_over(store);
     pthread_mutex_lock(&store->disk.lock);
     store->disk.segment_max = store->disk.space.segment_max;
