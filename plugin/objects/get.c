@@ -3,9 +3,9 @@
  *   queue -> loader: reads into the host's memory -> verify: tag -> DONE
  *                                                  -> CORRUPT, IO: the object is removed
  *
- * A pinned object's pages are not reused by this process alone; beside others they may be (objects.h).
- * A status is DONE only after the tag matched.
- * Threads: per function. Tests: conformance/objects */
+ * A pinned object's pages are not reused by this process alone; beside others they may be
+ * (objects.h). A status is DONE only after the tag matched. Threads: per function. Tests:
+ * conformance/objects */
 #include "plugin/objects/objects.h"
 
 /* `lock` held. Removes an object that cannot be delivered, unless it is removed already. */

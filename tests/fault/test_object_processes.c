@@ -17,8 +17,8 @@
  *   w KEY                   bytes that were not put under the key
  *   e CALL STATUS KEY       a status that the call may not have there
  *
- * SC_ROUNDS=N kills so many times (SC_ALL_SEEDS=1: 300), SC_PROCESSES=N so many at a time, SC_SEED=N
- * chooses the moments.
+ * SC_ROUNDS=N kills so many times (SC_ALL_SEEDS=1: 300), SC_PROCESSES=N so many at a time,
+ * SC_SEED=N chooses the moments.
  *
  * Threads: one in each process, beside the library's. */
 #include "tests/fault/processes.h"
@@ -35,14 +35,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SHARED_KEYS  64u
-#define OWN_BITS     20u
-#define OWN_MAX      150u
-#define VALUE_MAX    (96u << 10)
-#define MEMBERS_MAX  8u
-#define LARGE        "\"disk_bytes\": \"2GiB\", \"segment_bytes\": \"4MiB\""
-#define SMALL        "\"disk_bytes\": \"24MiB\", \"segment_bytes\": \"1MiB\""
-#define SMALL_COUNT  1000u /* keys of all on a small disk: many times its size */
+#define SHARED_KEYS 64u
+#define OWN_BITS    20u
+#define OWN_MAX     150u
+#define VALUE_MAX   (96u << 10)
+#define MEMBERS_MAX 8u
+#define LARGE       "\"disk_bytes\": \"2GiB\", \"segment_bytes\": \"4MiB\""
+#define SMALL       "\"disk_bytes\": \"24MiB\", \"segment_bytes\": \"1MiB\""
+#define SMALL_COUNT 1000u /* keys of all on a small disk: many times its size */
 
 /* ---- A worker -------------------------------------------------------------------------------- */
 
@@ -122,7 +122,7 @@ static int32_t get_key(uint64_t key)
     memcpy(expected, head, sizeof(head));
     value_fill(one.size, expected);
     return head[0] == key && memcmp(expected, own.value, one.size) == 0 ? SPEC_KEY_DONE
-                                                                         : ROWS_WRONG;
+                                                                        : ROWS_WRONG;
 }
 
 static spec_status remove_one(uint64_t key)
@@ -318,8 +318,8 @@ static void lines_hear(struct member *member, int timeout_ms)
     int fd = fileno(member->process.from);
     struct pollfd input = {.fd = fd, .events = POLLIN};
     while (poll(&input, 1, timeout_ms) > 0 && (input.revents & POLLIN) != 0) {
-        ssize_t count = read(fd, member->buffer + member->used,
-                             sizeof(member->buffer) - member->used - 1);
+        ssize_t count =
+            read(fd, member->buffer + member->used, sizeof(member->buffer) - member->used - 1);
         if (count <= 0)
             return;
         member->used += (size_t)count;
@@ -339,8 +339,7 @@ static void member_start(uint32_t at)
 {
     struct member *member = &stage.members[at];
     *member = (struct member){.process = start()};
-    const char *answer =
-        ask(&member->process, "begin %s %s", stage.scene.dir, stage.config);
+    const char *answer = ask(&member->process, "begin %s %s", stage.scene.dir, stage.config);
     if (strcmp(answer, "0 ") != 0)
         fail_msg("open: %s", answer);
 }
@@ -378,7 +377,8 @@ static void all_hear(uint32_t ms)
 
 static void stage_begin(const char *config, uint32_t count, uint64_t own_keys, uint64_t shared)
 {
-    stage = (struct stage){.config = config, .count = count, .own = own_keys, .shared_keys = shared};
+    stage =
+        (struct stage){.config = config, .count = count, .own = own_keys, .shared_keys = shared};
     stage.random = mix(from_environment("SC_SEED", 1));
     scene_open(&stage.scene);
     for (uint32_t i = 0; i < count; i++)
@@ -429,8 +429,11 @@ static void killed_processes_leave_what_they_have_stored(void **state)
     (void)state;
     uint64_t rounds = from_environment("SC_ROUNDS", SAMPLE_OF(300, 12)), stored = 0;
     uint32_t count = (uint32_t)from_environment("SC_PROCESSES", 4);
-    stage_begin(LARGE, count < 2 ? 2 : count > MEMBERS_MAX ? MEMBERS_MAX : count, OWN_MAX,
-                SHARED_KEYS);
+    stage_begin(LARGE,
+                count < 2             ? 2
+                : count > MEMBERS_MAX ? MEMBERS_MAX
+                                      : count,
+                OWN_MAX, SHARED_KEYS);
     for (uint32_t i = 0; i < stage.count; i++)
         member_run(i);
     for (uint64_t round = 0; round < rounds; round++) {

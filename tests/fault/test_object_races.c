@@ -80,10 +80,8 @@ static int32_t move(struct worker *worker, uint32_t domain, uint64_t key, bool i
     int32_t key_status = 99;
     const struct spec_keys keys = {
         .struct_size = sizeof(keys), .count = 1, .data = &key, .key_bytes = 8};
-    const struct spec_pieces pieces = {.struct_size = sizeof(pieces),
-                                       .pieces = 1,
-                                       .addresses = &address,
-                                       .piece_bytes = bytes};
+    const struct spec_pieces pieces = {
+        .struct_size = sizeof(pieces), .pieces = 1, .addresses = &address, .piece_bytes = bytes};
     const struct spec_transfer_params params = {.struct_size = sizeof(params),
                                                 .ret_status = &key_status};
     spec_status status =
@@ -181,9 +179,9 @@ static void handles_open(struct races *races, const char *limits)
         for (uint32_t d = 0; d < DOMAINS; d++) {
             const struct spec_domain_params domain = {.struct_size = sizeof(domain),
                                                       .identity = {NAMES[d], 3}};
-            assert_int_equal(races->api->domain_open(races->stores[i], &domain,
-                                                     &races->domains[i][d], NULL),
-                             SPEC_OK);
+            assert_int_equal(
+                races->api->domain_open(races->stores[i], &domain, &races->domains[i][d], NULL),
+                SPEC_OK);
         }
     }
 }

@@ -2,7 +2,7 @@
 #include "tests/unit/plugin/object_group.h"
 
 #define PAGE      ((uint64_t)SC_IO_PAGE_BYTES)
-#define STEPS_MAX 20000u  /* of one call: more is a hang */
+#define STEPS_MAX 20000u /* of one call: more is a hang */
 
 /* ---- Numbers and values ---------------------------------------------------------------------- */
 
@@ -78,16 +78,20 @@ spec_status member_try_open(struct group *group, uint32_t at)
     char config[512];
     const struct spec_alloc alloc = {
         .struct_size = sizeof(alloc), .alloc = host_alloc, .free = host_free, .user = group};
-    const struct spec_objects_params params = {
-        .struct_size = sizeof(params), .config = config, .alloc = &alloc, .rank_count = 1, .log = on_line, .log_level_max = SPEC_LOG_DEBUG};
+    const struct spec_objects_params params = {.struct_size = sizeof(params),
+                                               .config = config,
+                                               .alloc = &alloc,
+                                               .rank_count = 1,
+                                               .log = on_line,
+                                               .log_level_max = SPEC_LOG_DEBUG};
     (void)snprintf(config, sizeof(config),
                    "{\"path\": \"/sim/store\", \"segment_bytes\": \"1MiB\", \"staging_bytes\": "
                    "\"16MiB\", \"io\": {\"backend\": \"pread\", \"op_bytes\": \"64KiB\"}, "
                    "\"store\": {\"writers\": \"many\"}%s}",
                    group->extra);
     *member = (struct member){.error = {.struct_size = sizeof(member->error)}};
-    spec_status status = sc_objects_open_on(&params, sc_io_sim_custom(group->disk), &member->store,
-                                            &member->error);
+    spec_status status =
+        sc_objects_open_on(&params, sc_io_sim_custom(group->disk), &member->store, &member->error);
     if (status != SPEC_OK) {
         member->store = NULL;
         return status;
@@ -96,8 +100,8 @@ spec_status member_try_open(struct group *group, uint32_t at)
     for (uint32_t i = 0; i < GROUP_DOMAINS; i++) {
         const struct spec_domain_params domain = {.struct_size = sizeof(domain),
                                                   .identity = {NAMES[i], strlen(NAMES[i])}};
-        status = group->api->domain_open(member->store, &domain, &member->domains[i],
-                                         &member->error);
+        status =
+            group->api->domain_open(member->store, &domain, &member->domains[i], &member->error);
         if (status != SPEC_OK)
             fail_msg("member %u: domain_open: %s", at, member->error.text);
     }
@@ -239,10 +243,11 @@ static struct work *work_make(struct group *group, uint32_t member, uint32_t dom
                                         .pieces = 1,
                                         .addresses = &work->address,
                                         .sizes = &work->size};
-    work->params = (struct spec_transfer_params){.struct_size = sizeof(work->params),
-                                                 .timeout_ns = SPEC_TIMEOUT_NONE,
-                                                 .ret_status = &work->status,
-                                                 .user = (uint64_t)(uintptr_t)work};
+    work->params = (struct spec_transfer_params){
+        .struct_size = sizeof(work->params),
+        .timeout_ns = group->is_damaged ? SPEC_TIMEOUT_CONFIGURED : SPEC_TIMEOUT_NONE,
+        .ret_status = &work->status,
+        .user = (uint64_t)(uintptr_t)work};
     return work;
 }
 
@@ -302,8 +307,8 @@ int32_t work_end(struct group *group, struct work *work)
     }
     int32_t status = work->status;
     while (!work->is_polled) { /* those before it ended, too */
-        assert_int_equal(group->api->poll(member->store, member->domains[work->domain],
-                                          &completion, 1, 0, &count, &member->error),
+        assert_int_equal(group->api->poll(member->store, member->domains[work->domain], &completion,
+                                          1, 0, &count, &member->error),
                          SPEC_OK);
         assert_int_equal(count, 1);
         ((struct work *)(uintptr_t)completion.user)->is_polled = true;
@@ -372,8 +377,8 @@ int8_t remove_key(struct group *group, uint32_t at, uint32_t domain, uint32_t nu
 void clear(struct group *group, uint32_t at, uint32_t domain)
 {
     struct member *member = &group->members[at];
-    spec_status status = group->api->clear(member->store, member->domains[domain], 0,
-                                           &member->error);
+    spec_status status =
+        group->api->clear(member->store, member->domains[domain], 0, &member->error);
     if (status != SPEC_OK)
         fail_msg("member %u: clear: %s", at, member->error.text);
     for (uint32_t i = 0; i < GROUP_KEYS; i++)
@@ -415,9 +420,8 @@ uint32_t entry_of(struct group *group, uint32_t at, uint32_t domain, uint32_t nu
 {
     const struct member *member = &group->members[at];
     const uint8_t key = (uint8_t)number;
-    uint32_t space =
-        (uint32_t)(sc_objects_domain(member->store, member->domains[domain]) -
-                   member->store->domains);
+    uint32_t space = (uint32_t)(sc_objects_domain(member->store, member->domains[domain]) -
+                                member->store->domains);
     return sc_key_table_find(&member->store->table, space, &key, 1);
 }
 

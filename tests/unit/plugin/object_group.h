@@ -48,6 +48,7 @@ struct group {
     struct twin twins[GROUP_DOMAINS][GROUP_KEYS];
     struct work *works; /* submitted, not ended */
     uint64_t random;
+    bool is_damaged; /* files were: puts and gets may fail, and wait 30 s at most */
 };
 
 /* A key of a submitted put or get. */

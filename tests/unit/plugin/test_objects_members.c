@@ -397,9 +397,9 @@ static void after_a_power_cut_values_are_right_or_missed(void **state)
             if (i % 5 == 4)
                 (void)remove_key(group, (i + 1) % GROUP_MEMBERS, i % 2, i - 1);
         }
-        assert_int_equal(sc_io_sim_disk_fork(group->disk, sc_io_sim_disk_events(group->disk), n,
-                                             &disk, NULL),
-                         SPEC_OK);
+        assert_int_equal(
+            sc_io_sim_disk_fork(group->disk, sc_io_sim_disk_events(group->disk), n, &disk, NULL),
+            SPEC_OK);
         struct group *after = group_on(group, disk);
         left_is_right(after, &kept, &missed);
         group_free(after);
@@ -440,6 +440,113 @@ static void a_full_index_ends_the_storing_of_one(void **state)
     all_agree(group);
     an_open_agrees(group);
     group_free(group);
+}
+
+/* ---- Hostile files ----------------------------------------------------------------------------
+ */
+
+#define RANK_DIR "/sim/store/objects-0000-of-0001"
+
+static struct {
+    const char *name;
+    uint64_t bytes;
+} wanted;
+
+static void size_note(const char *path, uint64_t bytes, void *user)
+{
+    (void)user;
+    if (strcmp(path, wanted.name) == 0)
+        wanted.bytes = bytes;
+}
+
+/* Bytes of a file become others, or it is cut. */
+static void damage(struct group *group, const char *path, uint64_t *random)
+{
+    wanted.name = path;
+    wanted.bytes = 0;
+    sc_io_sim_disk_files(group->disk, size_note, NULL);
+    if (wanted.bytes == 0)
+        return;
+    uint64_t at = draw(random, wanted.bytes), count = 1 + draw(random, draw(random, 2) * 200 + 1);
+    if (draw(random, 6) == 0) {
+        assert_true(sc_io_sim_disk_resize(group->disk, path, at));
+        return;
+    }
+    for (uint64_t i = at; i < at + count && i < wanted.bytes; i++) {
+        uint8_t byte = (uint8_t)draw(random, 256);
+        assert_true(sc_io_sim_disk_poke(group->disk, path, i, &byte, 1));
+    }
+}
+
+/* Each call ends, and what is delivered is right; it may be missed. */
+static void hostile_use(struct group *group, uint64_t *random)
+{
+    for (uint32_t i = 0; i < 30; i++) {
+        uint32_t at = (uint32_t)draw(random, GROUP_MEMBERS);
+        uint32_t domain = i % 2, number = (uint32_t)draw(random, GROUP_KEYS);
+        struct member *member = &group->members[at];
+        const uint8_t key = (uint8_t)number;
+        const struct spec_keys keys = {
+            .struct_size = sizeof(keys), .count = 1, .data = &key, .key_bytes = 1};
+        uint64_t what = draw(random, 10);
+        if (member->store == NULL)
+            continue;
+        if (what < 4)
+            (void)put(group, at, domain, number);
+        else if (what < 8)
+            (void)get(group, at, domain, number);
+        else if (what < 9)
+            (void)group->api->remove(member->store, member->domains[domain], &keys, 0, NULL, NULL);
+        else
+            (void)sc_objects_checkpoint(member->store, false, NULL);
+    }
+}
+
+/* Damaged while all have it open, and while nobody has: nobody delivers wrong bytes or hangs, and
+ * whoever opens what is left stores. */
+static void hostile(const char *path, bool is_log)
+{
+    uint32_t refused = 0;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        struct group *group = group_new(DISK, seed);
+        uint64_t random = seed;
+        for (uint32_t i = 0; i < 12; i++)
+            put_done(group, i % GROUP_MEMBERS, i % 2, i);
+        group->is_damaged = true;
+        for (uint32_t i = 0; i < 3; i++) {
+            damage(group, path, &random);
+            hostile_use(group, &random);
+        }
+        for (uint32_t i = 0; i < GROUP_MEMBERS; i++) {
+            assert_true(is_log || sc_store_stores(group->members[i].store->store));
+            member_close(group, i);
+        }
+        damage(group, path, &random);
+        for (uint32_t i = 0; i < GROUP_MEMBERS; i++)
+            refused += member_try_open(group, i) != SPEC_OK;
+        assert_non_null(group->members[0].store);
+        hostile_use(group, &random);
+        int32_t status = put(group, 0, 1, 23);
+        if (status != SPEC_KEY_DONE && status != SPEC_KEY_STORED)
+            fail_msg("seed %u: %d", (uint32_t)seed, (int)status);
+        group_free(group);
+    }
+    print_message("%u opens refused\n", refused);
+    assert_true(is_log || refused == 0);
+}
+
+static void a_hostile_log_costs_objects_only(void **state)
+{
+    (void)state;
+    hostile(RANK_DIR "/log", true);
+}
+
+static void hostile_hints_cost_nothing(void **state)
+{
+    (void)state;
+    hostile(RANK_DIR "/hints", false);
+    hostile(RANK_DIR "/members", false);
+    hostile(RANK_DIR "/checkpoint.lock", false);
 }
 
 /* ---- Anything, in any order ------------------------------------------------------------------ */
@@ -583,6 +690,8 @@ int main(void)
         cmocka_unit_test(what_a_killed_member_has_stored_is_found),
         cmocka_unit_test(after_a_power_cut_values_are_right_or_missed),
         cmocka_unit_test(a_full_index_ends_the_storing_of_one),
+        cmocka_unit_test(a_hostile_log_costs_objects_only),
+        cmocka_unit_test(hostile_hints_cost_nothing),
         cmocka_unit_test(histories_are_the_same_for_all),
         cmocka_unit_test(histories_of_a_full_disk_are_the_same_for_all),
     };
