@@ -156,6 +156,10 @@ static spec_status batch_append(spec_objects *objects, struct sc_object_commit *
 static void batch_commit(spec_objects *objects, struct sc_object_commit *batch)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
+    if (objects->shares) { /* a key's new object comes after the removal of its old one */
+        (void)sc_objects_append_removals_first(objects, NULL);
+        batch_again(objects, batch); /* that may have read on */
+    }
     batch->is_appending = true;
     spec_status status = batch_append(objects, batch, &error);
     batch->is_appending = false;

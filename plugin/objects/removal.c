@@ -61,12 +61,10 @@ static void removals_end(spec_objects *objects, const struct removals *removals,
     }
 }
 
-spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr)
+spec_status sc_objects_append_removals_first(spec_objects *objects, struct spec_error *reterr)
 {
     struct removals removals;
     spec_status status = SPEC_OK;
-    sc_store_turn_begin(objects->store);
-    pthread_mutex_lock(&objects->commit_lock);
     pthread_mutex_lock(&objects->lock);
     removals_take(objects, &removals);
     while (removals.count > 0) {
@@ -80,6 +78,14 @@ spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error 
     }
     sc_objects_upkeep_wake(objects);
     pthread_mutex_unlock(&objects->lock);
+    return status;
+}
+
+spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr)
+{
+    sc_store_turn_begin(objects->store);
+    pthread_mutex_lock(&objects->commit_lock);
+    spec_status status = sc_objects_append_removals_first(objects, reterr);
     pthread_mutex_unlock(&objects->commit_lock);
     sc_store_turn_end(objects->store);
     return status;

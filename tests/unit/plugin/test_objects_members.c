@@ -337,6 +337,51 @@ static void a_clear_frees_what_waits_for_its_record(void **state)
     group_free(group);
 }
 
+static void other_puts(struct group *group, uint32_t member)
+{
+    if (member != 0 || race_reads-- != 0)
+        return;
+    follow(group, 1);
+    for (uint32_t i = 8; i < GROUP_KEYS; i++) {
+        struct work *work = put_submit(group, 1, 1, i);
+        step_to_end(group, work);
+        assert_int_equal(work->status, SPEC_KEY_DONE);
+    }
+}
+
+/* A thread has removed a key, and another puts it again before the record of that. Others give the
+ * old pages again as soon as they know that the key has a new object. */
+static void a_key_that_is_put_again_has_no_old_pages(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 6; n++) {
+        struct group *group = racing_group(SMALL, 20 + n);
+        struct member *own = &group->members[0];
+        for (uint32_t i = 0; i < 8; i++)
+            put_done(group, 1, 0, i);
+        follow_all(group);
+        pthread_mutex_lock(&own->store->lock); /* as remove does, before it appends */
+        uint32_t id = entry_of(group, 0, 0, 3);
+        sc_key_table_expel(&own->store->table, id);
+        sc_catalog_leave(own->store, id, SPEC_REMOVED_DELETED, true);
+        pthread_mutex_unlock(&own->store->lock);
+        struct work *work = put_submit(group, 0, 0, 3);
+        put_write(group, work);
+        race_reads = n;
+        race.act = other_puts;
+        for (uint32_t i = 0; i < 200; i++)
+            step(group, 0);
+        assert_int_equal(own->store->unrecorded, 0);
+        race.act = NULL;
+        assert_int_equal(work_end(group, work), SPEC_KEY_DONE);
+        while (group->works != NULL)
+            (void)work_end(group, group->works);
+        all_agree(group);
+        an_open_agrees(group);
+        group_free(group);
+    }
+}
+
 /* ---- Ends ------------------------------------------------------------------------------------ */
 
 static void what_a_killed_member_has_stored_is_found(void **state)
@@ -691,6 +736,7 @@ int main(void)
         cmocka_unit_test(a_removal_that_waits_names_no_other_object),
         cmocka_unit_test(a_checkpoint_takes_nothing_from_one_alone),
         cmocka_unit_test(a_clear_frees_what_waits_for_its_record),
+        cmocka_unit_test(a_key_that_is_put_again_has_no_old_pages),
         cmocka_unit_test(what_a_killed_member_has_stored_is_found),
         cmocka_unit_test(after_a_power_cut_values_are_right_or_missed),
         cmocka_unit_test(a_full_index_ends_the_storing_of_one),
