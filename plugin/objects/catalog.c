@@ -193,6 +193,11 @@ static void pages_give(spec_objects *objects, struct sc_object *object)
     sc_objects_room_came(objects);
 }
 
+void sc_catalog_pages_give(spec_objects *objects, uint32_t id)
+{
+    pages_give(objects, sc_object_of(objects, id));
+}
+
 void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object)
 {
     if (object->part_count == 0)
@@ -204,14 +209,25 @@ void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object)
     object->part_count = 0;
 }
 
+/* Returns true if a get reads the pages, and no other process can give them to an object before it
+ * ends: the segments are claimed here, and stay so. */
+static bool pages_keep(spec_objects *objects, struct sc_object *object)
+{
+    if (object->pins == 0 || !object->has_pages)
+        return false;
+    object->is_placed =
+        object->is_placed ||
+        sc_store_object_pages_keep(objects->store, object->parts, object->part_count);
+    return object->is_placed;
+}
+
 void sc_catalog_settle(spec_objects *objects, uint32_t id)
 {
     struct sc_object *object = sc_object_of(objects, id);
     if (!object->is_leaving || !object->is_recorded || object->put != NULL)
         return;
-    if (objects->shares &&
-        objects->alone_count == 0) /* whoever has the segment may use them by now */
-        pages_give(objects, object);
+    if (objects->shares && objects->alone_count == 0 && !pages_keep(objects, object))
+        pages_give(objects, object); /* whoever has the segment may use them by now */
     if (object->pins > 0 || object->is_listed)
         return;
     sc_catalog_parts_free(objects, object);

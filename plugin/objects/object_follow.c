@@ -133,8 +133,11 @@ static void on_cleared(uint32_t log_id, void *user)
     for (uint32_t i = 0; i < SPEC_DOMAINS_MAX; i++) {
         const struct sc_object_domain *domain = &objects->domains[i];
         bool is_meant = domain->log_id != 0 && (log_id == 0 || domain->log_id == log_id);
-        while (is_meant && domain->heap != 0) /* all LIVE ones; the log may have many clears */
+        while (is_meant && domain->heap != 0) { /* all LIVE ones; the log may have many clears */
+            if (log_id == 0) /* the log is read again, and its records have these pages */
+                sc_catalog_pages_give(objects, domain->heap);
             forget(objects, domain->heap);
+        }
         if (is_meant && objects->is_open && log_id != 0) {
             leaving_cleared(objects, i);
             sc_objects_event_add(objects, i, 0, SPEC_EVENT_CLEARED, 0);

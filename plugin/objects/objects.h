@@ -20,9 +20,9 @@
  * publishing.
  *
  * Invariants: a key has one linked entry. Pages are freed only after the removal is logged and no
- * get reads them; beside other processes as soon as it is logged, because whoever has the segment
- * uses them then: a get that still reads there fails verification, and the key is absent. A status
- * is written before its completion. Threads: per member.
+ * get reads them; or as soon as it is logged, if another process may have the segment, because that
+ * one uses them then: a get that still reads there fails verification, and the key is absent. A
+ * status is written before its completion. Threads: per member.
  * Tests: conformance/objects, tests/unit/plugin/test_objects*.c */
 #ifndef SC_PLUGIN_OBJECTS_OBJECTS_H
 #define SC_PLUGIN_OBJECTS_OBJECTS_H
@@ -320,6 +320,8 @@ bool sc_catalog_reserve(spec_objects *objects, uint32_t id);
 bool sc_catalog_parts_set(spec_objects *objects, struct sc_object *object,
                           const struct sc_store_object_part *parts, uint32_t part_count);
 void sc_catalog_parts_free(spec_objects *objects, struct sc_object *object);
+/* Gives the pages back, whoever reads them. */
+void sc_catalog_pages_give(spec_objects *objects, uint32_t id);
 /* Changes PENDING to LIVE, counts it, and adds it to the order of use. */
 void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* Removes a LEAVING entry from the search. was_live: counts it; writes an event by reason
@@ -373,6 +375,8 @@ void sc_objects_alone_end(spec_objects *objects);
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
 /* The same, but does not rewrite a log that cannot be appended. */
 spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr);
+/* The same, with the turn and commit_lock held. */
+spec_status sc_objects_append_removals_first(spec_objects *objects, struct spec_error *reterr);
 /* `lock` held. Queues an object that has left for the next record. */
 void sc_objects_removal_add(spec_objects *objects, uint32_t id);
 /* Evicts objects of at least `pages` pages, or only appends removals if some are not logged.

@@ -157,6 +157,10 @@ void sc_store_object_pages_free(struct sc_store *store, const struct sc_store_ob
 /* A put that took pages has its record, or has failed: their segments may be given to others. */
 void sc_store_object_placed(struct sc_store *store, const struct sc_store_object_part *parts,
                             uint32_t part_count);
+/* Returns true if all the segments are claimed by this process; they stay so until
+ * sc_store_object_placed. */
+bool sc_store_object_pages_keep(struct sc_store *store, const struct sc_store_object_part *parts,
+                                uint32_t part_count);
 /* Takes the parts of another process's object; their segments are open. False: a page is owned, and
  * nothing was taken. */
 bool sc_store_object_pages_take(struct sc_store *store, struct sc_store_object_part *parts,

@@ -176,6 +176,19 @@ void sc_store_object_placed(struct sc_store *store, const struct sc_store_object
     pthread_mutex_unlock(&store->disk.lock);
 }
 
+bool sc_store_object_pages_keep(struct sc_store *store, const struct sc_store_object_part *parts,
+                                uint32_t part_count)
+{
+    bool keeps = true;
+    pthread_mutex_lock(&store->disk.lock);
+    for (uint32_t i = 0; i < part_count && keeps; i++)
+        keeps = sc_store_segment_takes(store, parts[i].segment);
+    if (keeps)
+        users_add(store, parts, part_count, 1);
+    pthread_mutex_unlock(&store->disk.lock);
+    return keeps;
+}
+
 bool sc_store_object_pages_take(struct sc_store *store, struct sc_store_object_part *parts,
                                 uint32_t part_count)
 {
