@@ -143,6 +143,14 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used)
     sc_objects_room_came(objects); /* it may be evicted now */
 }
 
+void sc_catalog_removal_add(spec_objects *objects, uint32_t id)
+{
+    struct sc_object *object = sc_object_of(objects, id);
+    object->heap_next = objects->unrecorded;
+    object->is_listed = true; /* its number stays its own, whatever else ends meanwhile */
+    objects->unrecorded = id;
+}
+
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live)
 {
     struct sc_object *object = sc_object_of(objects, id);
@@ -168,7 +176,7 @@ void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool 
         sc_objects_event_add(objects, object->domain, id, SPEC_EVENT_REMOVED, reason);
         return;
     }
-    sc_objects_removal_add(objects, id);
+    sc_catalog_removal_add(objects, id);
     if (reason == SPEC_REMOVED_EVICTED) {
         SC_OBJECT_COUNT(objects, domain, evicted_objects, 1);
         SC_OBJECT_COUNT(objects, domain, evicted_bytes, object->bytes);
@@ -215,9 +223,8 @@ static bool pages_keep(spec_objects *objects, struct sc_object *object)
 {
     if (object->pins == 0 || !object->has_pages)
         return false;
-    object->is_placed =
-        object->is_placed ||
-        sc_store_object_pages_keep(objects->store, object->parts, object->part_count);
+    object->is_placed = object->is_placed || sc_store_object_pages_keep(
+                                                 objects->store, object->parts, object->part_count);
     return object->is_placed;
 }
 

@@ -80,7 +80,7 @@ static void put_publish(spec_objects *objects, struct sc_object_transfer *transf
     object->is_placed = false;
     if (transfer->ends_as != 0) { /* removed since: needs a record of its removal */
         object->put = NULL;
-        sc_objects_removal_add(objects, id);
+        sc_catalog_removal_add(objects, id);
         sc_objects_finish(objects, transfer, transfer->ends_as);
         return;
     }

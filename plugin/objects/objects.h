@@ -330,6 +330,8 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* A record removed it: another process's, or a clear. */
 void sc_catalog_removed(spec_objects *objects, uint32_t id);
 void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
+/* Queues an object that has left for the next record of removals. */
+void sc_catalog_removal_add(spec_objects *objects, uint32_t id);
 /* Frees entry, pages and memory if nothing needs them. */
 void sc_catalog_settle(spec_objects *objects, uint32_t id);
 void sc_catalog_pin(spec_objects *objects, uint32_t id);
@@ -369,7 +371,7 @@ void sc_objects_follow_end(spec_objects *objects);
 spec_status sc_objects_alone_begin(spec_objects *objects, struct spec_error *reterr);
 void sc_objects_alone_end(spec_objects *objects);
 
-/* ---- Removal from the log (removal.c). No lock held ----------------------------------------- */
+/* ---- Removal from the log (removal.c, removal_append.c). No lock held ------------------------ */
 
 /* Appends unlogged removals, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
@@ -377,8 +379,6 @@ spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error 
 spec_status sc_objects_append_removals(spec_objects *objects, struct spec_error *reterr);
 /* The same, with the turn and commit_lock held. */
 spec_status sc_objects_append_removals_first(spec_objects *objects, struct spec_error *reterr);
-/* `lock` held. Queues an object that has left for the next record. */
-void sc_objects_removal_add(spec_objects *objects, uint32_t id);
 /* Evicts objects of at least `pages` pages, or only appends removals if some are not logged.
  * Returns about how many objects have freed their pages. */
 uint64_t sc_objects_evict(spec_objects *objects, const struct sc_object_domain *domain,

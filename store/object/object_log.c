@@ -46,13 +46,6 @@ static void replay_tell(struct sc_store *store, struct sc_store_objects_found *f
            store->dir, journal->end.offset, journal->file_end);
 }
 
-void sc_store_object_head_make(struct sc_store *store)
-{
-    if (store->log.journal.head.piece_next == 0)
-        store->log.journal.head = (struct sc_store_record_head){
-            .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
-}
-
 static spec_status log_begin(struct sc_store *store, struct spec_error *reterr)
 {
     struct sc_store_append append;

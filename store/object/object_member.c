@@ -33,6 +33,13 @@ static spec_status somebody_check(struct sc_store *store, struct spec_error *ret
     return sc_fail(reterr, SPEC_E_LOCKED, "%s: whoever had it has just ended", store->dir);
 }
 
+void sc_store_object_head_make(struct sc_store *store)
+{
+    if (store->log.journal.head.piece_next == 0)
+        store->log.journal.head = (struct sc_store_record_head){
+            .numbering = sc_exec_wall_ns(store->params.exec), .piece_next = 1, .extent_next = 1};
+}
+
 spec_status sc_store_object_join(struct sc_store *store, struct spec_error *reterr)
 {
     char path[SC_LIMIT_PATH_BYTES + 64];
