@@ -161,7 +161,8 @@ spec_status sc_objects_domain_forget_logged(spec_objects *objects, struct sc_obj
     pthread_mutex_unlock(&objects->lock);
     if (log_id == 0)
         return SPEC_OK;
-    spec_status status = sc_store_object_domain_put(objects->store, log_id, NULL, 0, reterr);
+    spec_status status = /* no bytes of it */
+        sc_store_object_domain_put(objects->store, log_id, domain->identity, 0, reterr);
     pthread_mutex_lock(&objects->lock);
     if (status == SPEC_OK)
         sc_objects_domain_forget(objects, domain);

@@ -166,6 +166,10 @@ static void batch_commit(spec_objects *objects, struct sc_object_commit *batch)
     if (status != SPEC_OK)
         SC_LOG(&objects->log, SPEC_LOG_WARN, "%" PRIu32 " objects are not stored: %s", batch->count,
                error.text);
+    if (status != SPEC_OK && !sc_store_stores(objects->store))
+        status = SPEC_E_NO_SPACE; /* as for all puts from here on */
+    else if (status == SPEC_E_BUSY)
+        status = SPEC_E_IO;
     sc_store_log_unreserve(objects->store, batch->log_bytes);
     pthread_mutex_lock(&objects->lock);
     for (uint32_t i = 0; i < batch->count; i++) {
