@@ -71,9 +71,21 @@ static void on_line(int32_t level, const char *line, void *user)
         fprintf(stderr, "%d %s\n", (int)level, line);
 }
 
+static const char *const NAMES[GROUP_DOMAINS] = {"domain a", "domain b"};
+
+static void domain_open(struct group *group, uint32_t at, uint32_t domain)
+{
+    struct member *member = &group->members[at];
+    const struct spec_domain_params params = {.struct_size = sizeof(params),
+                                              .identity = {NAMES[domain], strlen(NAMES[domain])}};
+    spec_status status =
+        group->api->domain_open(member->store, &params, &member->domains[domain], &member->error);
+    if (status != SPEC_OK)
+        fail_msg("member %u: domain_open: %s", at, member->error.text);
+}
+
 spec_status member_try_open(struct group *group, uint32_t at)
 {
-    static const char *const NAMES[GROUP_DOMAINS] = {"domain a", "domain b"};
     struct member *member = &group->members[at];
     char config[512];
     const struct spec_alloc alloc = {
@@ -97,15 +109,20 @@ spec_status member_try_open(struct group *group, uint32_t at)
         return status;
     }
     member->events_from = member->store->events.next;
-    for (uint32_t i = 0; i < GROUP_DOMAINS; i++) {
-        const struct spec_domain_params domain = {.struct_size = sizeof(domain),
-                                                  .identity = {NAMES[i], strlen(NAMES[i])}};
-        status =
-            group->api->domain_open(member->store, &domain, &member->domains[i], &member->error);
-        if (status != SPEC_OK)
-            fail_msg("member %u: domain_open: %s", at, member->error.text);
-    }
+    for (uint32_t i = 0; i < GROUP_DOMAINS; i++)
+        domain_open(group, at, i);
     return status;
+}
+
+void domain_reopen(struct group *group, uint32_t at, uint32_t domain)
+{
+    struct member *member = &group->members[at];
+    for (const struct work *work = group->works; work != NULL; work = work->next)
+        if (work->member == at && work->domain == domain)
+            return;
+    assert_int_equal(group->api->domain_close(member->store, member->domains[domain], NULL),
+                     SPEC_OK);
+    domain_open(group, at, domain);
 }
 
 void member_open(struct group *group, uint32_t at)

@@ -78,6 +78,8 @@ spec_status member_try_open(struct group *group, uint32_t member);
 void member_open(struct group *group, uint32_t member);
 /* What it has submitted ends, too. */
 void member_close(struct group *group, uint32_t member);
+/* Closes a domain and opens it again, unless it has work there. */
+void domain_reopen(struct group *group, uint32_t member, uint32_t domain);
 /* As if the process had ended at this moment. */
 void member_kill(struct group *group, uint32_t member);
 

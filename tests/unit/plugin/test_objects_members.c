@@ -163,6 +163,88 @@ static void domains_have_one_number_each(void **state)
     group_free(group);
 }
 
+/* An empty domain that one closes is forgotten by all; whoever has it open tells of it again. */
+static void other_closes(struct group *group, uint32_t member)
+{
+    if (race_reads-- == 0)
+        domain_reopen(group, (member + 1) % GROUP_MEMBERS, 0);
+}
+
+static void a_domain_that_is_forgotten_is_told_again(void **state)
+{
+    (void)state;
+    for (uint32_t n = 0; n < 4; n++) { /* before the put, and between its reads and its append */
+        struct group *group = racing_group(DISK, 20 + n);
+        domain_reopen(group, 1, 0);
+        race_reads = n;
+        race.act = other_closes;
+        put_done(group, 0, 0, 1);
+        race.act = NULL;
+        all_agree(group);
+        clear(group, 2, 0);
+        for (uint32_t i = 0; i < GROUP_MEMBERS; i++) {
+            domain_reopen(group, i, 0);
+            put_done(group, (i + 2) % GROUP_MEMBERS, 0, 2 + i);
+            clear(group, (i + 3) % GROUP_MEMBERS, 0);
+        }
+        put_done(group, 3, 0, 9);
+        checkpoint(group, 1);
+        member_kill(group, 3);
+        member_open(group, 3);
+        race_join(group, 3);
+        all_agree(group);
+        an_open_agrees(group);
+        group_free(group);
+    }
+}
+
+/* Returns the number of the least recently used key; it is removed. */
+static uint32_t evicted(struct group *group, uint32_t member)
+{
+    spec_objects *store = group->members[member].store;
+    uint32_t number = 0;
+    pthread_mutex_lock(&store->lock);
+    uint32_t id = sc_catalog_evict_one(store, NULL, false);
+    pthread_mutex_unlock(&store->lock);
+    for (uint32_t i = 0; i < GROUP_KEYS; i++)
+        if (group->twins[0][i].life != 0 && entry_of(group, member, 0, i) == 0)
+            number = i;
+    assert_int_not_equal(id, 0);
+    return number;
+}
+
+/* Time passes in a member. */
+static void wait_in(struct group *group, uint32_t member, uint64_t ns)
+{
+    struct spec_completion completion;
+    struct member *own = &group->members[member];
+    uint64_t count = 0;
+    assert_int_equal(group->api->poll(own->store, own->domains[0], &completion, 1, ns, &count, NULL),
+                     SPEC_OK);
+    assert_int_equal(count, 0);
+}
+
+static void what_any_gets_is_evicted_last(void **state)
+{
+    (void)state;
+    struct group *group = group_new(DISK, 30);
+    for (uint32_t i = 1; i < 4; i++)
+        put_done(group, 0, 0, i);
+    follow_all(group);
+    for (uint32_t i = 0; i < 2; i++)
+        wait_in(group, i, UINT64_C(3000000000));
+    assert_int_equal(get(group, 1, 0, 1), SPEC_KEY_DONE);
+    wait_in(group, 0, UINT64_C(3000000000));
+    for (uint32_t i = 0; i < 2; i++) {
+        uint32_t number = evicted(group, 0);
+        assert_int_not_equal(number, 1);
+        group->twins[0][number].life = 0;
+    }
+    follow_all(group);
+    assert_int_equal(get(group, 0, 0, 1), SPEC_KEY_DONE);
+    group_free(group);
+}
+
 /* ---- Gets beside removals -------------------------------------------------------------------- */
 
 /* Steps a member until a put of it has taken pages, or ended. */
@@ -611,7 +693,9 @@ static void another_acts(struct group *group, uint32_t member)
     uint64_t what = draw(&race_random, 20);
     uint32_t domain = (uint32_t)draw(&race_random, GROUP_DOMAINS);
     uint32_t number = (uint32_t)draw(&race_random, GROUP_KEYS);
-    if (what < 8) {
+    if (what == 19) {
+        domain_reopen(group, other, domain);
+    } else if (what < 8) {
         (void)remove_key(group, other, domain, number);
     } else if (what < 10) {
         checkpoint(group, other);
@@ -686,6 +770,8 @@ static void act(struct group *group, uint64_t *random)
         checkpoint(group, member);
     else if (what < 86)
         replace(group, member, what < 84);
+    else if (what < 92)
+        domain_reopen(group, member, domain);
     else
         for (uint32_t i = 0; i < what; i++)
             step(group, member);
@@ -731,6 +817,8 @@ int main(void)
         cmocka_unit_test(one_of_two_puts_of_a_key_is_stored),
         cmocka_unit_test(a_put_that_loses_the_race_is_stored_once),
         cmocka_unit_test(domains_have_one_number_each),
+        cmocka_unit_test(a_domain_that_is_forgotten_is_told_again),
+        cmocka_unit_test(what_any_gets_is_evicted_last),
         cmocka_unit_test(what_another_has_removed_is_absent),
         cmocka_unit_test(a_get_beside_a_removal_is_right_or_absent),
         cmocka_unit_test(a_removal_that_waits_names_no_other_object),
