@@ -219,8 +219,9 @@ static void wait_in(struct group *group, uint32_t member, uint64_t ns)
     struct spec_completion completion;
     struct member *own = &group->members[member];
     uint64_t count = 0;
-    assert_int_equal(group->api->poll(own->store, own->domains[0], &completion, 1, ns, &count, NULL),
-                     SPEC_OK);
+    spec_status status =
+        group->api->poll(own->store, own->domains[0], &completion, 1, ns, &count, NULL);
+    assert_int_equal(status, SPEC_OK);
     assert_int_equal(count, 0);
 }
 
