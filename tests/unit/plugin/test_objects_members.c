@@ -175,6 +175,17 @@ static void a_domain_that_is_forgotten_is_told_again(void **state)
     (void)state;
     for (uint32_t n = 0; n < 4; n++) { /* before the put, and between its reads and its append */
         struct group *group = racing_group(DISK, 20 + n);
+        struct member *closer = &group->members[1];
+        assert_int_equal(group->api->domain_close(closer->store, closer->domains[0], NULL),
+                         SPEC_OK);
+        put_done(group, 0, 0, 0);
+        follow(group, 1); /* to which the domain is another one */
+        assert_true(sc_store_stores(closer->store->store));
+        member_close(group, 1);
+        member_open(group, 1);
+        race_join(group, 1);
+        all_agree(group);
+        clear(group, 2, 0);
         domain_reopen(group, 1, 0);
         race_reads = n;
         race.act = other_closes;
