@@ -156,7 +156,8 @@ static spec_status batch_append(spec_objects *objects, struct sc_object_commit *
 static void batch_commit(spec_objects *objects, struct sc_object_commit *batch)
 {
     struct spec_error error = {.struct_size = sizeof(error)};
-    if (objects->shares) { /* a key's new object comes after the removal of its old one */
+    /* A key's new object comes after the removal of its old one. */
+    if (objects->shares && sc_objects_has_removals(objects)) {
         (void)sc_objects_append_removals_first(objects, NULL);
         batch_again(objects, batch); /* that may have read on */
     }
@@ -199,7 +200,7 @@ bool sc_objects_commit_found(spec_objects *objects, uint64_t copy, uint32_t *ret
 static void committer_step(struct sc_task *task)
 {
     spec_objects *objects = SC_TASK_OWNER(task, spec_objects, committer);
-    bool has_some = true, has_removals = false;
+    bool has_some = true;
     while (has_some) {
         sc_store_turn_begin(objects->store);
         pthread_mutex_lock(&objects->commit_lock);
@@ -209,10 +210,7 @@ static void committer_step(struct sc_task *task)
         pthread_mutex_unlock(&objects->commit_lock);
         sc_store_turn_end(objects->store);
     }
-    pthread_mutex_lock(&objects->lock);
-    has_removals = objects->unrecorded != 0;
-    pthread_mutex_unlock(&objects->lock);
-    if (has_removals)
+    if (sc_objects_has_removals(objects))
         (void)sc_objects_record_removals(objects, NULL); /* retried with the next */
     sc_objects_task_end(objects);
 }

@@ -204,13 +204,12 @@ static void follow_step(struct sc_task *task)
         status = sc_store_follow(objects->store, &more, &error);
     if (status != SPEC_OK)
         SC_LOG(&objects->log, SPEC_LOG_DEBUG, "what others store is not followed: %s", error.text);
-    bool claimed = sc_store_claims_tick(objects->store);
-    pthread_mutex_lock(&objects->lock);
-    bool has_removals = objects->unrecorded != 0;
-    if (claimed)
+    if (sc_store_claims_tick(objects->store)) {
+        pthread_mutex_lock(&objects->lock);
         sc_objects_room_came(objects);
-    pthread_mutex_unlock(&objects->lock);
-    if (has_removals)
+        pthread_mutex_unlock(&objects->lock);
+    }
+    if (sc_objects_has_removals(objects))
         (void)sc_objects_record_removals(objects, NULL);
     pthread_mutex_lock(&objects->lock);
     objects->follow_armed = false;

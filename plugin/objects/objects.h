@@ -327,9 +327,9 @@ void sc_catalog_publish(spec_objects *objects, uint32_t id, uint32_t used);
 /* Removes a LEAVING entry from the search. was_live: counts it; writes an event by reason
  * (SPEC_REMOVED_*); queues its removal record. CLEARED: the caller logs, counts and reports. */
 #define SC_CATALOG_CLEARED UINT32_MAX
+void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* A record removed it: another process's, or a clear. */
 void sc_catalog_removed(spec_objects *objects, uint32_t id);
-void sc_catalog_leave(spec_objects *objects, uint32_t id, uint32_t reason, bool was_live);
 /* Queues an object that has left for the next record of removals. */
 void sc_catalog_removal_add(spec_objects *objects, uint32_t id);
 /* Frees entry, pages and memory if nothing needs them. */
@@ -373,6 +373,8 @@ void sc_objects_alone_end(spec_objects *objects);
 
 /* ---- Removal from the log (removal.c, removal_append.c). No lock held ------------------------ */
 
+/* Returns true if some removals are not logged. */
+bool sc_objects_has_removals(spec_objects *objects);
 /* Appends unlogged removals, and frees what they held. */
 spec_status sc_objects_record_removals(spec_objects *objects, struct spec_error *reterr);
 /* The same, but does not rewrite a log that cannot be appended. */

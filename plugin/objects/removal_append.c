@@ -43,6 +43,14 @@ static void removals_end(spec_objects *objects, const struct removals *removals,
     }
 }
 
+bool sc_objects_has_removals(spec_objects *objects)
+{
+    pthread_mutex_lock(&objects->lock);
+    bool has_some = objects->unrecorded != 0;
+    pthread_mutex_unlock(&objects->lock);
+    return has_some;
+}
+
 spec_status sc_objects_append_removals_first(spec_objects *objects, struct spec_error *reterr)
 {
     struct removals removals;
