@@ -266,8 +266,8 @@ struct spec_objects_api {
      * finds the object once its status is DONE. [OBJ-053]
      * Returns, errors and blocks: as get. */
     spec_status (*put)(spec_objects *objects, spec_domain domain, const struct spec_keys *keys,
-                       const struct spec_pieces *sources, const struct spec_transfer_params *params,
-                       struct spec_error *reterr);
+                       const struct spec_pieces *sources,
+                       const struct spec_transfer_params *params, struct spec_error *reterr);
 
     /* get and put without waiting. [OBJ-060] Keys, arrays of addresses and sizes, and params are
      * copied. Value memory and ret_status belong to the store until poll returns the completion.

@@ -21,10 +21,9 @@
 #ifndef SC_BASE_POLICY_H
 #define SC_BASE_POLICY_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
-#define SC_HEAT_ONE   (UINT64_C(1) << 32)   /* a half-life, or a factor of two */
+#define SC_HEAT_ONE (UINT64_C(1) << 32) /* a half-life, or a factor of two */
 #define SC_HEAT_FIRST (UINT64_C(128) << 32) /* initial time; logarithms are subtracted from it */
 
 /* Facts about a kept thing. Members that an order does not read may be 0. */

@@ -8,8 +8,8 @@
  *   time          31   31         38       40  40  41  43
  *
  * A candidate that was used after its last use here is ranked as if used here at the time of the
- * second's moment, so the same use counts once, and a later one again. What hung behind a piece
- * leaves it its rank, so a use of the end of a prefix keeps all of it.
+ * second's moment, so the same use counts once, and a later one again. A run that hung behind a
+ * piece leaves it its rank, so a use of the end of a prefix keeps all of it.
  *
  * Invariants: a word keeps nothing for longer than its second says. A word without a moment, from
  * before this process opened the store, changes no rank. */

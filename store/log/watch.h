@@ -6,7 +6,8 @@
  *
  * A stamp is taken before the look, so that it differs at the next question if something changes
  * meanwhile. Once in SC_STORE_WATCH_ASKS questions the answer is to look all the same, because the
- * clock of a network's file server may be behind. Whoever fails to look does not wait for that.
+ * clock of a network's file server may be behind. A caller that fails to look does not wait for
+ * that.
  * Threads: one at a time per watch.
  * Tests: tests/unit/store/test_watch.c */
 #ifndef SC_STORE_LOG_WATCH_H

@@ -314,8 +314,8 @@ static spec_status on_open(struct sc_store *store, struct spec_error *reterr)
     return SPEC_OK;
 }
 
-/* What this process knows goes, and comes back with the records: what is not found again is gone.
- * Meanwhile it is missed. */
+/* All that this process knows goes, and comes back with the records: what is not found again is
+ * gone. Meanwhile it is missed. */
 static void on_restart(struct sc_store *store)
 {
     struct sc_store_object_replay *replay = store->objects;

@@ -452,7 +452,7 @@ static void segment_remove(struct sc_store *store, uint64_t index)
     *segment = (struct sc_store_segment){0};
 }
 
-/* Whoever made them died, or the power went, before they had any space. A log cannot tell of them;
+/* Their makers died, or the power went, before they had any space. A log cannot tell of them;
  * so members would give their numbers again. */
 static void empty_remove(struct sc_store *store)
 {

@@ -513,7 +513,7 @@ static bool sim_file_is_shared(struct sc_io *io, struct sc_io_file *file)
     return is_shared;
 }
 
-/* Whoever maps another number of bytes has none. */
+/* A process that maps another number of bytes has none. */
 static void *sim_file_map(struct sc_io *io, struct sc_io_file *file, uint64_t bytes)
 {
     struct sc_io_sim_disk *disk = sc_sim_disk_of(io);

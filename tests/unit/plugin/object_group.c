@@ -63,7 +63,7 @@ static void host_free(void *block, uint64_t bytes, void *user)
     atomic_fetch_sub(&group->live_blocks, 1);
 }
 
-/* What members say, with SC_GROUP_SAYS in the environment. */
+/* Log lines of members, with SC_GROUP_SAYS in the environment. */
 static void on_line(int32_t level, const char *line, void *user)
 {
     (void)user;

@@ -71,12 +71,12 @@ uint64_t draw(uint64_t *random, uint64_t below);
 
 /* A disk, and all members open, beside each other. */
 struct group *group_new(const char *extra, uint64_t seed);
-/* What the twins say of another disk, which it closes; nobody has it open. */
+/* A group on another disk, which it closes: the twins are the same, and nobody has it open. */
 struct group *group_on(const struct group *group, struct sc_io_sim_disk *disk);
 void group_free(struct group *group);
 spec_status member_try_open(struct group *group, uint32_t member);
 void member_open(struct group *group, uint32_t member);
-/* What it has submitted ends, too. */
+/* Ends its submitted work, too. */
 void member_close(struct group *group, uint32_t member);
 /* Closes a domain and opens it again, unless it has work there. */
 void domain_reopen(struct group *group, uint32_t member, uint32_t domain);

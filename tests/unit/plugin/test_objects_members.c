@@ -13,7 +13,7 @@
 
 /* ---- Races ----------------------------------------------------------------------------------- */
 
-/* What happens after one member has read on, and before it appends. */
+/* An act after one member has read on, and before it appends. */
 static struct {
     struct group *group;
     void (*act)(struct group *group, uint32_t member); /* of another one, than this one */
@@ -266,7 +266,8 @@ static void reuse(struct group *group, uint32_t member, uint32_t domain)
         put_done(group, member, domain, i);
 }
 
-/* What was removed, and its pages used again, is absent: whoever reads it did not know. */
+/* An object that was removed, and whose pages are used again, is absent for one that did not
+ * know. */
 static void what_another_has_removed_is_absent(void **state)
 {
     (void)state;
